@@ -17,7 +17,7 @@ from refprotofl.experiment import Experiment
 from refprotofl.federation.session import Callback, Event
 from refprotofl.methods.catalogue import find_method
 from refprotofl.methods.compressors import create_compressor
-from refprotofl.privacy.accounting import epsilon_sentence
+from refprotofl.privacy import epsilon_sentence
 from refprotofl.records import StopRecord, Summary, fedavg_bytes
 from refprotofl.report.costs import shared_by
 from refprotofl.report.page.elements import title

@@ -21,7 +21,7 @@ from refprotofl.federation.resolution import resolve_apart
 from refprotofl.federation.session import RunResult, run_session
 from refprotofl.methods.base.server import Server
 from refprotofl.methods.catalogue import find_method
-from refprotofl.privacy.mechanisms import create_mechanism
+from refprotofl.privacy import create_mechanism
 from refprotofl.records import Checkpoint, RunFolder, seen_from
 
 

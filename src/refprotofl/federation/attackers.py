@@ -21,7 +21,7 @@ from refprotofl.experiment.attack_kinds import KINDS, hostile_clients, strength_
 from refprotofl.methods.base.client import Client, ClientContext
 from refprotofl.methods.base.samples import Samples
 from refprotofl.methods.base.schema import Dense, MessageSchemas, SparseVector, ValidatedMessage
-from refprotofl.privacy.sealed_samples import PrivateSamples, open_samples
+from refprotofl.privacy import PrivateSamples, open_samples
 from refprotofl.wire import Message, Sparse
 
 POISONED = 0.5  # share of a backdoor client's samples that carry the trigger

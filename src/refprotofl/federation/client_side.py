@@ -17,7 +17,7 @@ from refprotofl.methods.base.client import ClientContext
 from refprotofl.methods.base.samples import Samples
 from refprotofl.methods.base.schema import Scope
 from refprotofl.methods.catalogue import find_method, options_of
-from refprotofl.privacy.mechanisms import create_mechanism
+from refprotofl.privacy import create_mechanism
 
 
 @dataclass(frozen=True)

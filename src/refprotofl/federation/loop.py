@@ -17,7 +17,7 @@ from refprotofl.federation.statistics import PHASE, Exchanged
 from refprotofl.federation.stopping import judge, stop_event
 from refprotofl.methods.base.cohort import Cohort
 from refprotofl.methods.base.server import Server
-from refprotofl.privacy.accounting import Spent
+from refprotofl.privacy import Spent
 from refprotofl.records import (
     Checkpoint,
     Origin,

@@ -9,7 +9,7 @@ from refprotofl.core import CPU, InputError, State, digest_state, references
 from refprotofl.experiment import Experiment
 from refprotofl.methods.catalogue import find_method
 from refprotofl.models import SplitModel, build_model
-from refprotofl.privacy.mechanisms import create_mechanism
+from refprotofl.privacy import create_mechanism
 
 CODE_OF_MODELS = ("method", "model.name")  # the keys whose code a model is built with
 

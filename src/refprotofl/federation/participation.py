@@ -6,8 +6,7 @@ from collections.abc import Iterable, Sequence
 from refprotofl.core import stream
 from refprotofl.experiment import Experiment
 from refprotofl.methods.catalogue import find_method
-from refprotofl.privacy.accounting import Spent
-from refprotofl.privacy.mechanisms import create_mechanism
+from refprotofl.privacy import Spent, create_mechanism
 
 
 def draw_cohort(experiment: Experiment, round: int) -> list[int]:

@@ -11,7 +11,7 @@ from refprotofl.methods.base.augmentation import check_augmentations
 from refprotofl.methods.base.server import Server
 from refprotofl.methods.catalogue import find_method, with_options
 from refprotofl.methods.compressors import create_compressor
-from refprotofl.privacy.mechanisms import create_mechanism
+from refprotofl.privacy import create_mechanism
 
 
 def prepare(experiment: Experiment) -> Experiment:

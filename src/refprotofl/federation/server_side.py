@@ -17,7 +17,7 @@ from refprotofl.methods.base.samples import Samples
 from refprotofl.methods.base.server import Server, ServerContext
 from refprotofl.methods.catalogue import find_method, options_of
 from refprotofl.models import ALL
-from refprotofl.privacy.accounting import Spent
+from refprotofl.privacy import Spent
 
 
 @dataclass(frozen=True)

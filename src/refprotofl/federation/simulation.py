@@ -27,7 +27,7 @@ from refprotofl.federation.statistics import Exchanged, find_facts, stored_facts
 from refprotofl.methods.base.samples import Samples
 from refprotofl.methods.catalogue import find_method
 from refprotofl.models import SplitModel
-from refprotofl.privacy.accounting import Spent
+from refprotofl.privacy import Spent
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,7 @@ from refprotofl.data import FederatedData
 from refprotofl.data.loading import NAMES
 from refprotofl.experiment import Experiment, Input
 from refprotofl.inputs import find_kind
-from refprotofl.privacy.mechanisms import create_mechanism
+from refprotofl.privacy import create_mechanism
 from refprotofl.wire import Message, decode, encode
 
 PHASE = "statistics"

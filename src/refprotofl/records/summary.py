@@ -11,7 +11,7 @@ from typing_extensions import TypedDict
 from refprotofl.core import DataError, InputError
 from refprotofl.evaluation import per_class_accuracy
 from refprotofl.experiment import Experiment
-from refprotofl.privacy.accounting import Spent
+from refprotofl.privacy import Spent
 from refprotofl.records.checkpoint import Progress
 from refprotofl.records.manifest import Seconds, Stopping
 from refprotofl.records.safe_io import read_json

@@ -11,7 +11,7 @@ from refprotofl.evaluation import METRICS, PROTOCOLS
 from refprotofl.experiment import Experiment
 from refprotofl.methods.catalogue import find_method
 from refprotofl.methods.compressors import create_compressor
-from refprotofl.privacy.accounting import Spent
+from refprotofl.privacy import Spent
 from refprotofl.records import Summary
 from refprotofl.report.costs import words
 from refprotofl.report.statistics import Estimate, Paired, Spread, Verdict, estimate, holm, paired, spread, verdict

@@ -6,7 +6,7 @@ from typing import Any
 
 from refprotofl.core import counted, percent, size
 from refprotofl.evaluation import METRICS, PROTOCOLS
-from refprotofl.privacy.accounting import epsilon_cell, epsilon_meaning
+from refprotofl.privacy import epsilon_cell, epsilon_meaning
 from refprotofl.report.comparison import Difference, OverSeeds, ToTarget, headline, shared_protocols, with_two_models
 from refprotofl.report.statistics import Estimate, Standing, standings
 from refprotofl.report.tables import Entry, Table, csv_of

@@ -15,7 +15,7 @@ from refprotofl.core import MachineError, RefProtoFLError, RunError
 from refprotofl.experiment import Experiment
 from refprotofl.federation.session import Workers, run
 from refprotofl.methods.catalogue import find_method
-from refprotofl.privacy.mechanisms import create_mechanism
+from refprotofl.privacy import create_mechanism
 from refprotofl.records import Summary, describe_machine, read_events
 from refprotofl.studies.trials import Trial
 

@@ -34,10 +34,7 @@ from refprotofl.methods.compressors import create_compressor
 from refprotofl.methods.declaration import FINETUNE
 from refprotofl.methods.feedback import Feedback
 from refprotofl.models import SplitModel, build_model, no_samples
-from refprotofl.privacy.dp_sgd import SampleNoise
-from refprotofl.privacy.interface import Mechanism
-from refprotofl.privacy.mechanisms import create_mechanism
-from refprotofl.privacy.sealed_samples import open_samples
+from refprotofl.privacy import Mechanism, SampleNoise, create_mechanism, open_samples
 from refprotofl.wire import Message
 
 INITIAL = "initial weights"  # in the memo of a process

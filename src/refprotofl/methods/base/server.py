@@ -32,7 +32,7 @@ from refprotofl.methods.compressors import create_compressor
 from refprotofl.methods.declaration import FINETUNE
 from refprotofl.methods.feedback import Feedback
 from refprotofl.models import SplitModel
-from refprotofl.privacy.mechanisms import create_mechanism
+from refprotofl.privacy import create_mechanism
 from refprotofl.wire import Message
 from refprotofl.wire.ledger import Counted, Kind
 

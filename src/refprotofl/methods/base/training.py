@@ -18,8 +18,7 @@ from refprotofl.methods.base.augmentation import Augment
 from refprotofl.methods.base.optimisers import GradHook, Optimiser, create_optimiser
 from refprotofl.methods.base.samples import Samples
 from refprotofl.models import ALL, Parts, SplitModel
-from refprotofl.privacy.dp_sgd import SampleNoise
-from refprotofl.privacy.sealed_samples import open_samples
+from refprotofl.privacy import SampleNoise, open_samples
 
 Penalty = Callable[[Tensor, Tensor], Tensor]  # embeddings (B, m), labels (B,) -> scalar
 Loss = Callable[[Tensor, Tensor], tuple[Tensor, Tensor | None]]  # inputs, labels -> loss, the method's term in it

@@ -19,7 +19,7 @@ from refprotofl.methods.base.samples import Samples
 from refprotofl.methods.base.schema import Dense, Fields, Refused, Scope, ValidatedMessage, class_ids, whole_numbers
 from refprotofl.methods.base.screening import longest_row
 from refprotofl.methods.base.training import embed
-from refprotofl.privacy.sealed_samples import open_samples
+from refprotofl.privacy import open_samples
 from refprotofl.wire import Message
 
 

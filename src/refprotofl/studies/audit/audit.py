@@ -11,8 +11,7 @@ from refprotofl.export.trained_model import load_trained, read_committed
 from refprotofl.federation.simulation import Federation, load_federation, spent_after
 from refprotofl.inputs import IMAGE
 from refprotofl.models import SplitModel
-from refprotofl.privacy.accounting import Spent, epsilon_cell, epsilon_meaning
-from refprotofl.privacy.mechanisms import create_mechanism
+from refprotofl.privacy import Spent, create_mechanism, epsilon_cell, epsilon_meaning
 from refprotofl.report.tables import Entry, Table
 from refprotofl.studies.audit.inversion import Rebuilt, mean_images, rebuild, summed_up
 from refprotofl.studies.audit.membership import Bounded, MembershipScores, calibrated, confidence, over_clients

@@ -17,7 +17,7 @@ from refprotofl.core import stream
 from refprotofl.methods.base.samples import Samples
 from refprotofl.methods.base.training import embed
 from refprotofl.models import SplitModel
-from refprotofl.privacy.interface import Mechanism
+from refprotofl.privacy import Mechanism
 
 SIZES = (1, 4, 16)  # samples behind a prototype
 STEPS, RATE = 300, 0.05  # of the search, by Adam
