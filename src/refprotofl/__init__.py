@@ -12,8 +12,7 @@ if TYPE_CHECKING:
     from refprotofl.cli.progress import ProgressCallback
     from refprotofl.core import DataError, GuardError, InputError, RefProtoFLError, RunError
     from refprotofl.experiment import Experiment
-    from refprotofl.federation.callbacks import Callback
-    from refprotofl.federation.session import RunResult, run
+    from refprotofl.federation import Callback, RunResult, run
 
     __version__: str
 

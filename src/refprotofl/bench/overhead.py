@@ -31,8 +31,7 @@ from refprotofl.core import InputError, one_compute_thread, stream
 from refprotofl.data import FederatedData
 from refprotofl.data.dataset import Dataset, Images, Labels
 from refprotofl.experiment import Experiment, Train
-from refprotofl.federation.participation import draw_cohort, draw_evaluated
-from refprotofl.federation.simulation import Federation, load_federation
+from refprotofl.federation import Federation, draw_cohort, draw_evaluated, load_federation
 from refprotofl.inputs.image import channel_statistics
 from refprotofl.methods.builtin.refprotofl.masked import sends_prototypes
 from refprotofl.models import FORWARD_BATCH, SplitModel, build_model

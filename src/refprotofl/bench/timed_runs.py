@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from refprotofl.experiment import Experiment
-from refprotofl.federation.session import Callback, Event, run
+from refprotofl.federation import Event, run
+from refprotofl.federation.session import Callback
 
 Begun = Callable[[], None]
 Companion = Callable[[Path], AbstractContextManager[Begun]]

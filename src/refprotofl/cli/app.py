@@ -13,7 +13,7 @@ from refprotofl.cli.output import complain
 from refprotofl.core import InputError, read_whole
 
 if TYPE_CHECKING:
-    from refprotofl.federation.session import Workers as Count
+    from refprotofl.federation import Workers as Count
 
 INTERRUPTED = 130
 NOTHING_KEPT = "Interrupted before the run started; nothing was written."

@@ -36,7 +36,7 @@ def partition(
     from refprotofl.data.client_files import export_federation
     from refprotofl.data.federated import under
     from refprotofl.experiment import load_experiment
-    from refprotofl.federation.resolution import prepare, resolve
+    from refprotofl.federation import prepare, resolve
     from refprotofl.inputs import find_kind
     from refprotofl.report.pictures.partition import Panel, draw_partitions
 

@@ -222,7 +222,7 @@ def _blocks(grids: "dict[str, Grid]", data: Path | None, kept: "KeptResults") ->
 
 def _locate(cell: "Trial", data: Path | None, kept: "KeptResults") -> Path | None:
     """Return the folder of a finished run, or the address of its kept result."""
-    from refprotofl.federation.provenance import current_folder
+    from refprotofl.federation import current_folder
 
     folder = current_folder(cell.folder, cell.experiment, data)
     return folder if (folder / "summary.json").exists() else kept.address(cell)

@@ -34,8 +34,8 @@ from refprotofl.core import InputError, counted, for_file_name, for_terminal, nu
 
 if TYPE_CHECKING:
     from refprotofl.experiment import Experiment
-    from refprotofl.federation.session import RunResult
-    from refprotofl.federation.session import Workers as Count
+    from refprotofl.federation import RunResult
+    from refprotofl.federation import Workers as Count
     from refprotofl.records import Summary
 
 
@@ -97,7 +97,7 @@ def run(
             experiment = _named(file, preset, settings, device)
         _check_method(baseline)
         numerics.apply(experiment.numerics)
-        from refprotofl.federation.session import default_folder
+        from refprotofl.federation import default_folder
 
     folder = out_dir or default_folder(experiment)
     live_page = _watch(folder, port, opened) if watched else nullcontext()
@@ -121,7 +121,7 @@ def _run(
 ) -> "RunResult":
     """Run the experiment with progress on the terminal; an interrupt is reported with the command that resumes it."""
     from refprotofl.cli.progress import ProgressCallback
-    from refprotofl.federation.session import run as run_experiment
+    from refprotofl.federation import run as run_experiment
 
     callback = ProgressCallback(notes)
     try:
@@ -177,7 +177,7 @@ def _reference(
     """Return name and summary of the baseline: the method asked for, or a finished run of local on the same data."""
     from refprotofl.cli.progress import ProgressCallback
     from refprotofl.experiment import Experiment
-    from refprotofl.federation.session import run as run_experiment
+    from refprotofl.federation import run as run_experiment
     from refprotofl.report.comparable import baseline_of, finished_run
 
     ran = Experiment.parse(finished.summary["experiment"])

@@ -13,7 +13,7 @@ from refprotofl.cli.output import Column, complain, emit, explain, notes, show, 
 from refprotofl.core import InputError, counted, for_terminal
 
 if TYPE_CHECKING:
-    from refprotofl.federation.session import Workers
+    from refprotofl.federation import Workers
     from refprotofl.report.tables import Table
     from refprotofl.studies.planner import Planner
     from refprotofl.studies.results import KeptResults

@@ -25,7 +25,7 @@ from refprotofl.cli.study import Methods, Protocol, SearchAsJson, SearchSeeds, S
 from refprotofl.core import counted, for_terminal, percent
 
 if TYPE_CHECKING:
-    from refprotofl.federation.session import Workers as Count
+    from refprotofl.federation import Workers as Count
     from refprotofl.studies.tune.search import ConfigurationResult, Request, SearchResult
 
 

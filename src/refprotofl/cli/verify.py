@@ -38,7 +38,7 @@ def verify(
 
 def _verify(folder: Path) -> None:
     from refprotofl.engines.local.store import read_if_here
-    from refprotofl.federation.models import known_digests
+    from refprotofl.federation import known_digests
     from refprotofl.records import read_experiment, read_manifest, verify_run
 
     experiment, recorded = read_experiment(folder), read_manifest(folder / "checkpoint").get("initial")

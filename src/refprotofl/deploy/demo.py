@@ -21,7 +21,7 @@ from refprotofl.deploy.operator import Operator, admit, follow
 from refprotofl.deploy.server_process import QUIET, start, stop
 from refprotofl.deploy.site import Site, SiteKeys, create_site
 from refprotofl.experiment import load_experiment
-from refprotofl.federation.session import run
+from refprotofl.federation import run
 from refprotofl.records import first_difference
 
 ROUNDS = 3

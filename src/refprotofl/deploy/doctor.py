@@ -263,7 +263,7 @@ def _step(found: LabelledSamples, config: NodeConfig, experiment: Experiment) ->
     import torch
 
     from refprotofl.deploy.node_data import inputs_of
-    from refprotofl.federation.models import model_of
+    from refprotofl.federation import model_of
     from refprotofl.methods.base.samples import Samples
     from refprotofl.methods.base.training import train
     from refprotofl.methods.catalogue import find_method

@@ -164,8 +164,7 @@ def build_side(config: NodeConfig, client: int, experiment: Experiment, test: by
     from refprotofl.core import keep_freed_memory, make_repeatable
     from refprotofl.core.devices import choose
     from refprotofl.deploy.node_data import client_data, load_samples
-    from refprotofl.federation.client_side import build_client_side
-    from refprotofl.federation.models import prepare_models
+    from refprotofl.federation import build_client_side, prepare_models
     from refprotofl.methods.base.schema import ValidatedMessage
     from refprotofl.methods.catalogue import with_options
     from refprotofl.wire import decode

@@ -13,7 +13,7 @@ from refprotofl.data.unsplit import held_out_rows
 from refprotofl.deploy.node_config import NodeConfig
 from refprotofl.evaluation import TestSet
 from refprotofl.experiment import Experiment
-from refprotofl.federation.client_side import ClientData
+from refprotofl.federation import ClientData
 from refprotofl.methods.base.samples import Samples
 from refprotofl.methods.base.schema import ValidatedMessage
 

@@ -15,10 +15,8 @@ from refprotofl.deploy.server_side import server_side, shared_test
 from refprotofl.deploy.status import StatusCallback
 from refprotofl.deploy.transport import Transport
 from refprotofl.experiment import Experiment
-from refprotofl.federation.loop import Setup
-from refprotofl.federation.participation import count_steps
+from refprotofl.federation import RunResult, Setup, count_steps, run_session
 from refprotofl.federation.resolution import resolve_apart
-from refprotofl.federation.session import RunResult, run_session
 from refprotofl.methods.base.server import Server
 from refprotofl.methods.catalogue import find_method
 from refprotofl.privacy import create_mechanism

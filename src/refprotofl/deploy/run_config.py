@@ -10,7 +10,7 @@ from refprotofl.core import InputError
 from refprotofl.data.loading import is_relative
 from refprotofl.deploy.run import Settings
 from refprotofl.experiment import Experiment, load_experiment
-from refprotofl.federation.session import default_folder
+from refprotofl.federation import default_folder
 
 KEYS = ("preset", "file", "set", "out", "data")  # of the run config; an empty text leaves a key as it is
 

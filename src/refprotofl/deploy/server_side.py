@@ -7,9 +7,8 @@ from refprotofl.data.draws import covered_classes, draw_from_own
 from refprotofl.data.federated import limited
 from refprotofl.data.server_data import ServerData
 from refprotofl.experiment import Experiment, Input
-from refprotofl.federation.models import prepare_models
+from refprotofl.federation import ServerSide, build_server_side, prepare_models
 from refprotofl.federation.resolution import fill_in
-from refprotofl.federation.server_side import ServerSide, build_server_side
 from refprotofl.methods.base.samples import Samples
 from refprotofl.methods.base.schema import class_ids
 from refprotofl.models import no_samples

@@ -10,9 +10,8 @@ from refprotofl.core import DataError, InputError, State, for_terminal, read_who
 from refprotofl.data import FederatedData
 from refprotofl.engines.local.store import read_if_here
 from refprotofl.experiment import Experiment
-from refprotofl.federation.models import initial_states, model_of
-from refprotofl.federation.provenance import refuse_changed
-from refprotofl.federation.simulation import load_federation, server_side
+from refprotofl.federation import initial_states, load_federation, model_of, refuse_changed
+from refprotofl.federation.simulation import server_side
 from refprotofl.methods import find_method
 from refprotofl.models import SplitModel
 from refprotofl.records import check_run_folder, load_state, read_experiment, read_manifest, seen_from

@@ -9,7 +9,7 @@ from pathlib import Path
 from refprotofl.core import ADAPTER, ALL, WITHOUT_NORMS, Parts
 from refprotofl.data import load_federated
 from refprotofl.experiment import Experiment
-from refprotofl.federation.resolution import resolve
+from refprotofl.federation import resolve
 from refprotofl.methods.catalogue import METHODS, find_method
 from refprotofl.methods.declaration import Cost
 from refprotofl.models import build_model

@@ -16,8 +16,8 @@ from refprotofl.evaluation import adapter_predictions, backbone_features
 from refprotofl.experiment import Attack, Experiment
 from refprotofl.experiment.attack_kinds import KINDS, draw_hostile
 from refprotofl.export.trained_model import load_trained
+from refprotofl.federation import load_federation
 from refprotofl.federation.attackers import stamped
-from refprotofl.federation.simulation import load_federation
 from refprotofl.report.formats import with_interval
 from refprotofl.report.statistics import Estimate, estimate
 from refprotofl.report.tables import Entry, Table

@@ -16,8 +16,8 @@ from typing_extensions import TypedDict
 
 from refprotofl.core import DataError, InputError
 from refprotofl.experiment import Experiment, differences
-from refprotofl.federation.provenance import changes, origin_of
-from refprotofl.federation.resolution import prepare, resolve_alike
+from refprotofl.federation import origin_of, prepare, resolve_alike
+from refprotofl.federation.provenance import changes
 from refprotofl.records import (
     Event,
     Origin,

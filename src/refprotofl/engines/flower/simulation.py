@@ -18,9 +18,7 @@ from refprotofl.engines.engine import start_ahead
 from refprotofl.engines.local.engine import LocalEngine
 from refprotofl.engines.local.host import ClientHost, Outcome, Task, too_late
 from refprotofl.engines.local.workers import pack_outcome, pack_task, unpack_outcome, unpack_task
-from refprotofl.federation.callbacks import Callback
-from refprotofl.federation.local_run import Site, build_worker_host, worker_specifications
-from refprotofl.federation.session import RunResult, run
+from refprotofl.federation import Callback, RunResult, Site, build_worker_host, run, worker_specifications
 
 TASK = "task"
 

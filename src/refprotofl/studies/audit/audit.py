@@ -8,7 +8,7 @@ from typing import Any
 from refprotofl.core import InputError, one_compute_thread, percent
 from refprotofl.experiment import Experiment
 from refprotofl.export.trained_model import load_trained, read_committed
-from refprotofl.federation.simulation import Federation, load_federation, spent_after
+from refprotofl.federation import Federation, load_federation, spent_after
 from refprotofl.inputs import IMAGE
 from refprotofl.models import SplitModel
 from refprotofl.privacy import Spent, create_mechanism, epsilon_cell, epsilon_meaning

@@ -13,7 +13,7 @@ from pathlib import Path
 from refprotofl.core import InputError, read_whole
 from refprotofl.experiment import Experiment
 from refprotofl.experiment.configuration import VALIDATION
-from refprotofl.federation.resolution import prepare
+from refprotofl.federation import prepare
 from refprotofl.methods.catalogue import find_method
 from refprotofl.studies.frontier.limits import Limit, message_within
 from refprotofl.studies.rows import Row, read_row, read_switches

@@ -8,7 +8,7 @@ from statistics import fmean
 
 from refprotofl.core import for_file_name
 from refprotofl.experiment import load_experiment
-from refprotofl.federation.provenance import current_folder
+from refprotofl.federation import current_folder
 from refprotofl.report.pictures.accuracy import Stop, draw_curves, draw_sweep
 from refprotofl.report.pictures.embedding import draw_embeddings, embed_run
 from refprotofl.report.pictures.partition import draw_partitions, partition_panel

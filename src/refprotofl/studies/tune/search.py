@@ -11,7 +11,7 @@ from refprotofl.core import InputError, RunError, counted
 from refprotofl.evaluation import check_protocol
 from refprotofl.experiment import Experiment
 from refprotofl.experiment.configuration import VALIDATION
-from refprotofl.federation.resolution import prepare
+from refprotofl.federation import prepare
 from refprotofl.studies.planner import Study
 from refprotofl.studies.rows import Row, check_rows, read_row
 from refprotofl.studies.trials import Base, Trial, rung
