@@ -19,7 +19,7 @@ from refprotofl.deploy.status import StatusCallback
 from refprotofl.deploy.transport import Envelope, Sending, Transport
 from refprotofl.experiment import Experiment
 from refprotofl.experiment.presets import load_experiment
-from refprotofl.federation.session import RunResult, run
+from refprotofl.federation import RunResult, run
 from refprotofl.records.events import read_events
 
 CLIENTS = 3

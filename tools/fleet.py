@@ -40,7 +40,7 @@ def record_answers(folder: Path) -> dict[str, bytes]:
     from refprotofl.data import load_federated
     from refprotofl.data.client_files import export_federation
     from refprotofl.experiment.presets import load_experiment
-    from refprotofl.federation.session import Callback, run
+    from refprotofl.federation import Callback, run
 
     answers: dict[str, bytes] = {}
 

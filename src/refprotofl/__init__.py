@@ -5,8 +5,9 @@ finished = run(Experiment(dataset="digits", rounds=5, min_size=10, model={"name"
 print(finished.summary["accuracy"])
 """
 
-import importlib
 from typing import TYPE_CHECKING, Any
+
+from refprotofl.core.lazy import lazy_names
 
 if TYPE_CHECKING:
     from refprotofl.cli.progress import ProgressCallback
@@ -15,15 +16,6 @@ if TYPE_CHECKING:
     from refprotofl.federation import Callback, RunResult, run
 
     __version__: str
-
-_HOMES = {
-    "Experiment": "experiment",
-    "RunResult": "federation.session",
-    "ProgressCallback": "cli.progress",
-    "Callback": "federation.callbacks",
-    "run": "federation.session",
-    **dict.fromkeys(("DataError", "GuardError", "InputError", "RefProtoFLError", "RunError"), "core.errors"),
-}
 
 __all__ = [
     "Callback",
@@ -40,15 +32,16 @@ __all__ = [
 ]
 
 
+_find, _ = lazy_names(__name__)
+
+
 def __getattr__(name: str) -> Any:
     """Import public names on first use: `run` needs torch, which takes seconds to import."""
     if name == "__version__":
         from importlib.metadata import version
 
         return version("refprotofl")
-    if name in _HOMES:
-        return getattr(importlib.import_module(f"refprotofl.{_HOMES[name]}"), name)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return _find(name)
 
 
 def __dir__() -> list[str]:

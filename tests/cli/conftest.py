@@ -15,7 +15,7 @@ import requests
 
 from refprotofl.cli import main
 from refprotofl.experiment.presets import load_experiment
-from refprotofl.federation.session import Callback, RunResult, run
+from refprotofl.federation import Callback, RunResult, run
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from refprotofl.experiment import Experiment
-from refprotofl.federation.session import RunResult, default_folder
+from refprotofl.federation import RunResult, default_folder
 
 if TYPE_CHECKING:
     from tests.cli.conftest import Command

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from refprotofl.federation import RunResult, run
 from refprotofl.federation.local_run import OpenEngine
-from refprotofl.federation.session import RunResult, run
 
 if TYPE_CHECKING:
     from tests.cli.conftest import Command

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from refprotofl.federation.session import RunResult
+from refprotofl.federation import RunResult
 
 if TYPE_CHECKING:
     from tests.cli.conftest import Command

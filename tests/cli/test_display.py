@@ -8,7 +8,7 @@ from rich.console import Console
 from refprotofl.cli.progress import ProgressCallback
 from refprotofl.core.units import size
 from refprotofl.experiment import Experiment
-from refprotofl.federation.session import run
+from refprotofl.federation import run
 
 FAST = {
     "method": "fast",

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from refprotofl.experiment.presets import load_experiment
-from refprotofl.federation.session import RunResult, run
+from refprotofl.federation import RunResult, run
 
 if TYPE_CHECKING:
     from tests.cli.conftest import Command

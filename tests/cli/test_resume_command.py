@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from refprotofl.federation.session import RunResult
+from refprotofl.federation import RunResult
 
 if TYPE_CHECKING:
     from tests.cli.conftest import Command

@@ -13,8 +13,8 @@ from refprotofl.data.labelled_samples import labelled_from_arrays, load_labelled
 from refprotofl.data.reading import Reading
 from refprotofl.experiment import Experiment
 from refprotofl.experiment.sections import Input
+from refprotofl.federation import run
 from refprotofl.federation.resolution import resolve, resolve_alike
-from refprotofl.federation.session import run
 from refprotofl.records.verify import first_difference
 
 SMALL: dict[str, Any] = {"clients": 3, "min-size": 10}

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from refprotofl.data import federate, load_dataset
 from refprotofl.experiment import Experiment
-from refprotofl.federation.session import run
+from refprotofl.federation import run
 
 
 def experiment(**keys: object) -> Experiment:

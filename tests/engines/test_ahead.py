@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from refprotofl.engines.engine import MAX_DIFFERENT, EngineInfo, Record, Request, Result, start_ahead
-from refprotofl.federation.callbacks import Callback
+from refprotofl.federation import Callback
 from refprotofl.methods.base.cohort import Cohort
 from refprotofl.wire import Ledger, Message, encode
 

@@ -7,7 +7,7 @@ import pytest
 
 from refprotofl.core.errors import ClientsFailed, DataError, GuardError, InputError, MachineError, RunError
 from refprotofl.experiment import Experiment
-from refprotofl.federation.session import run
+from refprotofl.federation import run
 from refprotofl.methods.builtin.refprotofl.client import RefProtoClient
 from refprotofl.records.events import read_messages
 from refprotofl.records.folder import read_events

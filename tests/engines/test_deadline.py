@@ -11,8 +11,8 @@ import pytest
 
 from refprotofl.core.errors import RunError
 from refprotofl.experiment import Experiment
+from refprotofl.federation import Callback, run
 from refprotofl.federation.local_run import OpenEngine
-from refprotofl.federation.session import Callback, run
 from refprotofl.records.folder import read_events
 
 

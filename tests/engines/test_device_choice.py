@@ -16,8 +16,8 @@ from refprotofl.cli.progress import ProgressCallback
 from refprotofl.core import devices
 from refprotofl.core.errors import InputError
 from refprotofl.experiment import Experiment
+from refprotofl.federation import Callback, run
 from refprotofl.federation.local_run import Site, worker_count, worker_specifications
-from refprotofl.federation.session import Callback, run
 from refprotofl.federation.simulation import load_federation
 from refprotofl.records.folder import read_events
 

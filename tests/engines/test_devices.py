@@ -20,7 +20,7 @@ from torch.utils._pytree import tree_leaves, tree_map
 from refprotofl.core import devices
 from refprotofl.experiment import Experiment
 from refprotofl.experiment.sections import Train
-from refprotofl.federation.session import RunResult, run
+from refprotofl.federation import RunResult, run
 from refprotofl.federation.simulation import load_federation, server_side
 from refprotofl.methods import METHODS
 from refprotofl.methods.base.samples import Samples

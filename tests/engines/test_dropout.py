@@ -8,10 +8,10 @@ from tests.tiny import tiny_keys
 
 from refprotofl.core.errors import InputError
 from refprotofl.experiment import Experiment
+from refprotofl.federation import RunResult, run
 from refprotofl.federation.local_run import OpenEngine
 from refprotofl.federation.participation import draw_lost
 from refprotofl.federation.resolution import prepare
-from refprotofl.federation.session import RunResult, run
 from refprotofl.methods import METHODS
 from refprotofl.records.folder import read_events
 

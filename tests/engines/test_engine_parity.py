@@ -16,8 +16,8 @@ from refprotofl.core.errors import RunError
 from refprotofl.engines.local.engine import LocalEngine
 from refprotofl.engines.local.host import ClientHost, Outcome, Task
 from refprotofl.experiment import Experiment
+from refprotofl.federation import Callback, RunResult, run
 from refprotofl.federation.local_run import OpenEngine, Site
-from refprotofl.federation.session import Callback, RunResult, run
 from refprotofl.federation.simulation import client_side, load_federation
 from refprotofl.records.verify import first_difference
 

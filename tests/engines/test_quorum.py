@@ -7,7 +7,7 @@ from tests.tiny import tiny_keys
 
 from refprotofl.core.errors import InputError, RunError
 from refprotofl.experiment import Experiment
-from refprotofl.federation.session import run
+from refprotofl.federation import run
 from refprotofl.records.folder import read_events
 
 TINY = tiny_keys()

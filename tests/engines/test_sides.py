@@ -13,12 +13,12 @@ from refprotofl.engines.local.engine import LocalEngine
 from refprotofl.engines.local.host import InProcess
 from refprotofl.evaluation import scoring
 from refprotofl.experiment import Experiment
+from refprotofl.federation import Callback, RunResult, run
 from refprotofl.federation.client_side import ClientData, build_client_side
 from refprotofl.federation.local_run import Site
 from refprotofl.federation.models import prepare_models
 from refprotofl.federation.participation import draw_cohort
 from refprotofl.federation.server_side import build_server_side
-from refprotofl.federation.session import Callback, RunResult, run
 from refprotofl.federation.simulation import Federation, load_federation
 from refprotofl.methods.base.cohort import Cohort
 from refprotofl.methods.base.samples import Samples

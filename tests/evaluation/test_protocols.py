@@ -14,7 +14,7 @@ from refprotofl.evaluation.protocols import PROTOCOLS, Protocol
 from refprotofl.evaluation.scoring import accuracies
 from refprotofl.experiment import Experiment
 from refprotofl.export import export, load_trained
-from refprotofl.federation.session import RunResult, run
+from refprotofl.federation import RunResult, run
 from refprotofl.report.comparison import tabulate
 from refprotofl.studies.results import result_of
 from refprotofl.studies.trials import Trial

@@ -113,7 +113,7 @@ assert "torch" not in sys.modules, "an experiment alone must not wait for torch"
 from refprotofl import Experiment, run
 assert run.__name__ == "run" and not hasattr(run, "__path__") and callable(run)
 import refprotofl
-from refprotofl.federation.session import Callback
+from refprotofl.federation import Callback
 from refprotofl import run as again
 assert refprotofl.run is run is again
 """

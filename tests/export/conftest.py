@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from refprotofl.experiment import Experiment
-from refprotofl.federation.session import run
+from refprotofl.federation import run
 
 TINY = {"dataset": "digits", "rounds": 2, "clients": 3, "min-size": 10, "public": {"per-class": 2}}
 

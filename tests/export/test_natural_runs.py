@@ -13,7 +13,7 @@ from PIL import Image
 from refprotofl.core.errors import InputError
 from refprotofl.experiment import Experiment
 from refprotofl.export import export, find_clients, load_trained, predict, predict_each, write_predictions
-from refprotofl.federation.session import Callback, run
+from refprotofl.federation import Callback, run
 from refprotofl.records.folder import read_events, read_experiment
 
 KEYS = {

@@ -11,8 +11,8 @@ from torch import Tensor
 
 from refprotofl.engines.engine import Engine, Request, Result
 from refprotofl.experiment import Experiment
+from refprotofl.federation import run
 from refprotofl.federation.local_run import OpenEngine, Site, open_engine
-from refprotofl.federation.session import run
 from refprotofl.methods import METHODS
 from refprotofl.methods.base.schema import is_lost
 from refprotofl.methods.builtin.thin import entropy_code

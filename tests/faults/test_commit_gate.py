@@ -13,9 +13,9 @@ from refprotofl.core.errors import ClientsFailed, GuardError, RunError
 from refprotofl.core.state import State
 from refprotofl.engines.engine import Request, Result
 from refprotofl.experiment import Experiment
+from refprotofl.federation import run
 from refprotofl.federation.divergence import check_divergence
 from refprotofl.federation.local_run import OpenEngine, open_engine
-from refprotofl.federation.session import run
 from refprotofl.methods.base.client import Client
 from refprotofl.methods.base.schema import ValidatedMessage
 from refprotofl.methods.base.training import Diverged

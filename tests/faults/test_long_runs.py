@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from refprotofl.experiment import Experiment
-from refprotofl.federation.session import Callback, run
+from refprotofl.federation import Callback, run
 from refprotofl.records.events import EventLog
 from refprotofl.records.folder import read_events
 

@@ -9,7 +9,7 @@ import torch
 from tests.faults.test_tampered_answers import CULPRIT, TINY, tampering, with_message
 
 from refprotofl.experiment import Experiment
-from refprotofl.federation.session import run
+from refprotofl.federation import run
 from refprotofl.records.folder import read_events
 from refprotofl.wire import Message
 

@@ -21,8 +21,8 @@ from torch import Tensor
 from refprotofl.core.errors import RunError
 from refprotofl.engines.engine import Engine, Request, Result
 from refprotofl.experiment import Experiment
+from refprotofl.federation import RunResult, run
 from refprotofl.federation.local_run import OpenEngine, Site, open_engine
-from refprotofl.federation.session import RunResult, run
 from refprotofl.methods import METHODS
 from refprotofl.methods.base.schema import is_lost
 from refprotofl.records.folder import read_events

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from tests.flower.loopback import Loopback
 
-from refprotofl.federation.session import run
+from refprotofl.federation import run
 from refprotofl.records.verify import first_difference
 
 TWO = "num-supernodes=2 client-resources-num-cpus=1 init-args-num-cpus=2"

@@ -10,8 +10,8 @@ from tests.kinds import KINDS, MODELS, tiny_experiment
 
 from refprotofl import Experiment, run
 from refprotofl.core import InputError
+from refprotofl.federation import Callback
 from refprotofl.federation.local_run import OpenEngine
-from refprotofl.federation.session import Callback
 from refprotofl.methods import METHODS
 from refprotofl.models.inputs.tokens import Transformer
 

@@ -11,8 +11,8 @@ from refprotofl import run
 from refprotofl.core import InputError
 from refprotofl.core.inputs import Summary
 from refprotofl.core.moments import moments, pooled
+from refprotofl.federation import Callback
 from refprotofl.federation.resolution import prepare
-from refprotofl.federation.session import Callback
 from refprotofl.federation.simulation import load_federation
 from refprotofl.federation.statistics import screened
 from refprotofl.inputs import find_kind

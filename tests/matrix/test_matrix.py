@@ -19,8 +19,8 @@ from tests.tiny import tiny_keys
 
 from refprotofl.engines.engine import Request, Result
 from refprotofl.experiment import Experiment
+from refprotofl.federation import Callback, RunResult, run
 from refprotofl.federation.local_run import OpenEngine, Site
-from refprotofl.federation.session import Callback, RunResult, run
 from refprotofl.methods import METHODS
 from refprotofl.records.folder import read_events
 from refprotofl.wire import Message, decode, encode

@@ -18,8 +18,8 @@ from refprotofl.engines.local.engine import LocalEngine
 from refprotofl.engines.local.host import InProcess
 from refprotofl.engines.local.store import ClientStore, DiskBlobStore, read_state
 from refprotofl.experiment import Experiment
+from refprotofl.federation import Callback, RunResult, run
 from refprotofl.federation.local_run import OpenEngine, Site, open_engine
-from refprotofl.federation.session import Callback, RunResult, run
 from refprotofl.federation.simulation import client_side
 from refprotofl.methods import METHODS
 from refprotofl.methods.base.schema import Scope, ValidatedMessage

@@ -7,8 +7,7 @@ import pytest
 import torch
 
 from refprotofl.export import load_trained
-from refprotofl.federation import simulation
-from refprotofl.federation.session import Callback, run
+from refprotofl.federation import Callback, run, simulation
 from refprotofl.methods import Samples
 from refprotofl.methods.base.optimisers import FreshSgd
 from refprotofl.methods.builtin.centralised.centralised import CentralisedServer

@@ -11,9 +11,9 @@ from refprotofl.core.errors import InputError
 from refprotofl.core.streams import stream
 from refprotofl.engines.local.store import ClientStore, Location
 from refprotofl.experiment import Experiment
+from refprotofl.federation import Callback, run
 from refprotofl.federation.participation import draw_cohort
 from refprotofl.federation.resolution import prepare
-from refprotofl.federation.session import Callback, run
 from refprotofl.methods.common.rotated_quantiser import widths
 from refprotofl.methods.compressors import create_compressor
 from refprotofl.wire import encode

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from refprotofl.experiment import Experiment
+from refprotofl.federation import RunResult, run
 from refprotofl.federation.local_run import OpenEngine
-from refprotofl.federation.session import RunResult, run
 from refprotofl.methods import METHODS
 from refprotofl.records.events import read_traffic
 from refprotofl.report.costs import cost_rows

@@ -8,8 +8,7 @@ import torch
 from refprotofl.core.errors import InputError
 from refprotofl.core.state import tensor_of
 from refprotofl.engines.local.store import ClientStore, Location
-from refprotofl.federation import simulation
-from refprotofl.federation.session import Callback, run
+from refprotofl.federation import Callback, run, simulation
 from refprotofl.wire.tensors import same_bits
 
 pytestmark = pytest.mark.slow

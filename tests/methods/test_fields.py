@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 
 from refprotofl.evaluation.protocols import PROTOCOLS
 from refprotofl.experiment import Experiment
+from refprotofl.federation import Callback, run
 from refprotofl.federation.models import model_of
-from refprotofl.federation.session import Callback, run
 from refprotofl.methods import METHODS, Refused, Server
 from refprotofl.methods.base.broadcast import FROM_SEED
 from refprotofl.methods.base.schema import (

@@ -13,8 +13,8 @@ from refprotofl import Experiment, run
 from refprotofl.core import ALL, HEAD, InputError, Parts, stream
 from refprotofl.core.state import State, tensor_of
 from refprotofl.export.trained_model import load_trained
+from refprotofl.federation import Callback
 from refprotofl.federation.resolution import prepare
-from refprotofl.federation.session import Callback
 from refprotofl.federation.simulation import load_federation
 from refprotofl.methods import train
 from refprotofl.wire import decode

@@ -9,7 +9,7 @@ from refprotofl.cli.verify import verify
 from refprotofl.core.errors import InputError
 from refprotofl.experiment import Experiment
 from refprotofl.export import export, load_exported, load_trained, predict
-from refprotofl.federation.session import Callback, run
+from refprotofl.federation import Callback, run
 from refprotofl.models import build_model
 
 pytestmark = pytest.mark.slow

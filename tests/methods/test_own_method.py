@@ -17,8 +17,8 @@ from refprotofl.core.errors import InputError
 from refprotofl.experiment import Experiment
 from refprotofl.experiment.presets import load_experiment
 from refprotofl.export import load_trained, predict
+from refprotofl.federation import run
 from refprotofl.federation.models import model_of
-from refprotofl.federation.session import run
 from refprotofl.methods import fill_options, find_method
 
 pytestmark = pytest.mark.slow

@@ -15,9 +15,8 @@ from refprotofl.core.errors import InputError
 from refprotofl.experiment import Experiment
 from refprotofl.experiment.sections import Train
 from refprotofl.export.trained_model import load_trained
-from refprotofl.federation import simulation
+from refprotofl.federation import Callback, run, simulation
 from refprotofl.federation.resolution import check_compressor
-from refprotofl.federation.session import Callback, run
 from refprotofl.methods import Refused
 from refprotofl.methods.base.schema import MessageSchema, kinds, read_answer
 from refprotofl.methods.base.training import Diverged, embed, minimise, plain_sgd

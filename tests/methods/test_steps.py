@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from refprotofl.experiment.presets import load_experiment
-from refprotofl.federation.session import run
+from refprotofl.federation import run
 from refprotofl.methods import METHODS
 from refprotofl.methods.base.optimisers import FreshSgd
 

@@ -15,7 +15,7 @@ from refprotofl.core.state import tensor_of
 from refprotofl.engines.local.store import ClientStore, Location
 from refprotofl.experiment import Experiment
 from refprotofl.export.trained_model import load_trained
-from refprotofl.federation.session import Callback, run
+from refprotofl.federation import Callback, run
 from refprotofl.methods.base.schema import Refused, Scope, ValidatedMessage
 from refprotofl.methods.builtin.thin import Options, Thin, codes
 from refprotofl.methods.builtin.thin.quantisation import Coded

@@ -7,7 +7,7 @@ import torch
 from refprotofl.core.errors import InputError
 from refprotofl.core.parts import ALL
 from refprotofl.experiment import Experiment
-from refprotofl.federation.session import Callback, run
+from refprotofl.federation import Callback, run
 from refprotofl.methods.builtin.thin.distillation import Ensemble, balanced, mixtures
 from refprotofl.models import SplitModel
 from refprotofl.models.inputs.image import pixels

@@ -13,7 +13,7 @@ from refprotofl.core.errors import GuardError
 from refprotofl.evaluation.scoring import backbone_features
 from refprotofl.experiment import Experiment
 from refprotofl.experiment.sections import Train
-from refprotofl.federation.session import run
+from refprotofl.federation import run
 from refprotofl.methods import proximal_term
 from refprotofl.methods.aggregators.mean import Mean
 from refprotofl.methods.base.aggregation import Upload, aggregate_uploads, apply_update

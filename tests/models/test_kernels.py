@@ -14,8 +14,8 @@ from refprotofl.bench.kernels import experiment_of, measure_kernels
 from refprotofl.core.state import State, digest_state
 from refprotofl.experiment import Experiment
 from refprotofl.experiment.sections import Train
+from refprotofl.federation import run
 from refprotofl.federation.local_run import OpenEngine
-from refprotofl.federation.session import run
 from refprotofl.methods.base.optimisers import FreshSgd
 from refprotofl.models import ADAPTER, ALL, SplitModel, build_model
 from refprotofl.models.kernels import FAST, PLAIN, kernel_of

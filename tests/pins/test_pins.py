@@ -21,8 +21,8 @@ from tests.kinds import KINDS, arrays, tiny_experiment
 from refprotofl import Experiment, run
 from refprotofl.core import numerics
 from refprotofl.experiment.presets import load_experiment
+from refprotofl.federation import Callback
 from refprotofl.federation.local_run import OpenEngine
-from refprotofl.federation.session import Callback
 from refprotofl.methods import METHODS
 from refprotofl.records.checkpoint import read_manifest
 from refprotofl.records.state_files import map_state

@@ -15,8 +15,8 @@ import refprotofl
 from refprotofl import Experiment, run
 from refprotofl.core.errors import InputError, PrivacyError, RunError
 from refprotofl.engines.local.store import CLIENTS
+from refprotofl.federation import Callback
 from refprotofl.federation.resolution import prepare
-from refprotofl.federation.session import Callback
 from refprotofl.federation.simulation import load_federation
 from refprotofl.methods import FedAvgClient, FedAvgServer, Releases, Samples, ValidatedMessage, train
 from refprotofl.methods.base.cohort import Cohort

@@ -10,8 +10,8 @@ from tests.tiny import tiny_keys
 
 from refprotofl import Experiment, run
 from refprotofl.core.errors import InputError, RunError
+from refprotofl.federation import Callback
 from refprotofl.federation.resolution import prepare
-from refprotofl.federation.session import Callback
 from refprotofl.methods.base.cohort import Cohort
 from refprotofl.methods.base.training import Diverged
 from refprotofl.methods.builtin.fedavg.fedavg import FedAvgServer

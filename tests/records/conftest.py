@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from refprotofl.experiment import Experiment
-from refprotofl.federation.session import Callback, RunResult, run
+from refprotofl.federation import Callback, RunResult, run
 
 
 @pytest.fixture(scope="session")

@@ -10,8 +10,8 @@ import pytest
 from refprotofl.core.errors import DataError
 from refprotofl.engines.local.store import read_state
 from refprotofl.experiment import Experiment
+from refprotofl.federation import run
 from refprotofl.federation.models import known_digests
-from refprotofl.federation.session import run
 from refprotofl.records.atomic_files import sha256
 from refprotofl.records.events import check_chain, read_events
 from refprotofl.records.folder import read_experiment

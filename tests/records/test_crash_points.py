@@ -12,7 +12,7 @@ import pytest
 from tests.conftest import Tried
 
 from refprotofl.experiment import Experiment
-from refprotofl.federation.session import Callback, RunResult, run
+from refprotofl.federation import Callback, RunResult, run
 
 # What depends on the clock, and on when the process began: how long coordinates go unsent is counted from there.
 TIMES = ("seconds", "spent", "chain")

@@ -10,7 +10,7 @@ import pytest
 
 from refprotofl.core.errors import DataError, InputError
 from refprotofl.experiment import Experiment
-from refprotofl.federation.session import RunResult, run
+from refprotofl.federation import RunResult, run
 from refprotofl.records.folder import RunFolder
 
 LOADER = "refprotofl.data.federated.load_dataset"

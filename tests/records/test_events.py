@@ -8,7 +8,7 @@ import pytest
 
 from refprotofl.core.errors import DataError
 from refprotofl.experiment import Experiment
-from refprotofl.federation.session import run
+from refprotofl.federation import run
 from refprotofl.records.folder import read_events
 
 Events = list[tuple[str, int | None]]

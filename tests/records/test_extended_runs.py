@@ -9,8 +9,8 @@ from tests.records.test_crash_points import Mortal, live
 from refprotofl.core.errors import InputError
 from refprotofl.engines.local.store import read_state
 from refprotofl.experiment import Experiment
+from refprotofl.federation import RunResult, run
 from refprotofl.federation.models import known_digests
-from refprotofl.federation.session import RunResult, run
 from refprotofl.methods import METHODS
 from refprotofl.records.folder import read_events, read_experiment
 from refprotofl.records.manifest import read_manifest

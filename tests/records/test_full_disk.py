@@ -10,7 +10,7 @@ from tests.conftest import Tried
 
 from refprotofl.core.errors import RunError
 from refprotofl.experiment import Experiment
-from refprotofl.federation.session import RunResult, run
+from refprotofl.federation import RunResult, run
 
 
 class Disk:

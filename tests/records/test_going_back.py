@@ -12,8 +12,8 @@ from refprotofl.core.errors import DataError, InputError
 from refprotofl.core.state import State, digest_state
 from refprotofl.engines.local.store import read_state
 from refprotofl.experiment import Experiment
+from refprotofl.federation import Callback, RunResult, run
 from refprotofl.federation.models import known_digests
-from refprotofl.federation.session import Callback, RunResult, run
 from refprotofl.records import atomic_files, rollback
 from refprotofl.records.folder import read_events
 from refprotofl.records.manifest import signed

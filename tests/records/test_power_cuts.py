@@ -18,7 +18,7 @@ import pytest
 from tests.conftest import Tried
 
 from refprotofl.experiment import Experiment
-from refprotofl.federation.session import Callback, RunResult, run
+from refprotofl.federation import Callback, RunResult, run
 
 EVERY = 1 if os.environ.get("REFPROTOFL_FAULTS") == "full" else 5
 

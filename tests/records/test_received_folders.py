@@ -12,7 +12,7 @@ from refprotofl.core.errors import DataError
 from refprotofl.engines.local.store import DiskBlobStore, read_state
 from refprotofl.experiment import Experiment
 from refprotofl.export import load_trained
-from refprotofl.federation.session import RunResult, run
+from refprotofl.federation import RunResult, run
 from refprotofl.records.manifest import read_manifest, signed
 from refprotofl.records.verify import first_difference, verify_run
 

@@ -13,8 +13,8 @@ import pytest
 from refprotofl.core import numerics
 from refprotofl.core.errors import InputError
 from refprotofl.experiment import Experiment
+from refprotofl.federation import run
 from refprotofl.federation.provenance import current_folder
-from refprotofl.federation.session import run
 from refprotofl.records.events import read_events
 from refprotofl.records.manifest import read_manifest, recorded_numerics, signed
 

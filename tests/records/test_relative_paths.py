@@ -11,7 +11,7 @@ import pytest
 from refprotofl.core.errors import InputError
 from refprotofl.experiment import Experiment
 from refprotofl.export import load_trained, predict
-from refprotofl.federation.session import Callback, run
+from refprotofl.federation import Callback, run
 from refprotofl.records.folder import read_experiment, seen_from
 
 KEYS = {

@@ -9,8 +9,7 @@ import pytest
 
 from refprotofl.core.errors import InputError
 from refprotofl.experiment import Experiment
-from refprotofl.federation import provenance
-from refprotofl.federation.session import run
+from refprotofl.federation import provenance, run
 from refprotofl.records.manifest import read_manifest
 
 METHOD = """

@@ -16,8 +16,8 @@ from refprotofl.core.errors import DataError, InputError, RunError
 from refprotofl.core.state import State, digest_state
 from refprotofl.engines.local.store import DiskBlobStore
 from refprotofl.experiment import Experiment
+from refprotofl.federation import RunResult, run
 from refprotofl.federation.participation import draw_cohort
-from refprotofl.federation.session import RunResult, run
 from refprotofl.records.atomic_files import write_whole
 from refprotofl.records.checkpoint import read_manifest
 from refprotofl.records.folder import RunFolder, read_experiment

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from refprotofl.experiment import Experiment
+from refprotofl.federation import RunResult, run
 from refprotofl.federation.participation import draw_cohort
-from refprotofl.federation.session import RunResult, run
 from refprotofl.records.events import read_messages, read_traffic
 from refprotofl.records.folder import read_events
 

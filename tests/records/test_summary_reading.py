@@ -9,7 +9,7 @@ import pytest
 
 from refprotofl.core.errors import DataError
 from refprotofl.experiment import Experiment
-from refprotofl.federation.session import RunResult, run
+from refprotofl.federation import RunResult, run
 from refprotofl.records.folder import RunFolder
 from refprotofl.records.summary import read_summary
 

@@ -13,7 +13,7 @@ from refprotofl.core.errors import DataError, InputError
 from refprotofl.core.state import digest_run, digest_state
 from refprotofl.engines.local.store import read_state
 from refprotofl.experiment import Experiment
-from refprotofl.federation.session import RunResult, run
+from refprotofl.federation import RunResult, run
 from refprotofl.methods.base.schema import ValidatedMessage
 from refprotofl.methods.builtin.refprotofl.client import RefProtoClient
 from refprotofl.models import ADAPTER, build_model

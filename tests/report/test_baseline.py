@@ -7,7 +7,7 @@ from tests.tiny import tiny_keys
 
 from refprotofl.core.errors import InputError
 from refprotofl.experiment import Experiment
-from refprotofl.federation.session import run
+from refprotofl.federation import run
 from refprotofl.report.comparable import baseline_of, finished_run
 
 TINY = tiny_keys(clients=3, rounds=1, refprotofl={"keep": 0.3})

@@ -14,7 +14,7 @@ from refprotofl.core.errors import InputError
 from refprotofl.data import load_dataset
 from refprotofl.experiment import Experiment
 from refprotofl.export import load_trained
-from refprotofl.federation.session import run
+from refprotofl.federation import run
 from refprotofl.methods.base.training import embed
 from refprotofl.report.pictures.embedding import COLOURS, MARKERS, Embedded, draw_embeddings, embed_run, map_of
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from tests.tiny import tiny_settings
 
-from refprotofl.federation.session import Callback
+from refprotofl.federation import Callback
 from refprotofl.studies.rows import Row
 from refprotofl.studies.trials import Base, Trial
 

@@ -15,7 +15,7 @@ import pytest
 from tests.studies.conftest import TINY, MakeTrial
 
 from refprotofl.core.errors import MachineError, RunError
-from refprotofl.federation.session import Callback, run
+from refprotofl.federation import Callback, run
 from refprotofl.records.machine import source_commit
 from refprotofl.studies import pool
 from refprotofl.studies.planner import Planner, Study
@@ -167,7 +167,7 @@ import json, os, signal, sys
 from pathlib import Path
 from refprotofl.studies.rows import Row
 from refprotofl.studies.trials import Base
-from refprotofl.federation.session import Callback, run
+from refprotofl.federation import Callback, run
 
 class Kill(Callback):
     def on_round(self, event, accuracy):

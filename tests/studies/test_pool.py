@@ -10,7 +10,7 @@ from tests.studies.conftest import MakeTrial
 
 from refprotofl.experiment import Experiment
 from refprotofl.experiment.presets import load_experiment
-from refprotofl.federation.session import Callback, run
+from refprotofl.federation import Callback, run
 from refprotofl.studies import pool
 from refprotofl.studies.pool import TrialFailure, TrialResult, WorkerPool, processes_for, run_trials
 from refprotofl.studies.results import KeptResults

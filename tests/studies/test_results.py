@@ -15,7 +15,7 @@ from tests.studies.conftest import TINY
 from refprotofl.core import numerics
 from refprotofl.core.errors import DataError
 from refprotofl.experiment import Experiment
-from refprotofl.federation.session import RunResult, run
+from refprotofl.federation import RunResult, run
 from refprotofl.records.machine import source_commit
 from refprotofl.studies.results import KeptResults, asked_experiment, find_cells, find_result, read_lines, result_of
 from refprotofl.studies.rows import Row

@@ -11,7 +11,7 @@ from tests.studies.conftest import MakeTrial
 
 from refprotofl.core.errors import RunError
 from refprotofl.experiment import Experiment
-from refprotofl.federation.session import run
+from refprotofl.federation import run
 from refprotofl.records.machine import describe_machine
 from refprotofl.records.summary import Summary
 from refprotofl.studies import timing

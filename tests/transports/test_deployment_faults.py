@@ -29,7 +29,7 @@ from refprotofl.deploy.headers import Answered, Route
 from refprotofl.deploy.registry import Place
 from refprotofl.deploy.run_config import read_run_config
 from refprotofl.deploy.transport import Envelope, Sending
-from refprotofl.federation.session import run
+from refprotofl.federation import run
 from refprotofl.records.events import read_events, read_messages
 from refprotofl.records.verify import first_difference
 

@@ -18,8 +18,7 @@ from torch import Tensor
 from refprotofl.bench.measuring import Report, Row
 from refprotofl.core import stream
 from refprotofl.experiment import Experiment
-from refprotofl.federation import run
-from refprotofl.federation.session import Callback
+from refprotofl.federation import Callback, run
 from refprotofl.methods.builtin.thin.codes import CODES
 from refprotofl.methods.builtin.thin.quantisation import code_bytes
 from refprotofl.methods.common.rotated_quantiser import number_of_blocks

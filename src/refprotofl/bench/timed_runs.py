@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from refprotofl.experiment import Experiment
-from refprotofl.federation import Event, run
-from refprotofl.federation.session import Callback
+from refprotofl.federation import Callback, run
+from refprotofl.records import Event
 
 Begun = Callable[[], None]
 Companion = Callable[[Path], AbstractContextManager[Begun]]

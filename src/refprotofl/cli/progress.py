@@ -14,12 +14,11 @@ from refprotofl.cli.output import Column, PlainConsole, explain, say, show, warn
 from refprotofl.core import duration, for_terminal, percent, size
 from refprotofl.evaluation import PROTOCOLS, most_confused
 from refprotofl.experiment import Experiment
-from refprotofl.federation import Event
-from refprotofl.federation.session import Callback
+from refprotofl.federation import Callback
 from refprotofl.methods.catalogue import find_method
 from refprotofl.methods.compressors import create_compressor
 from refprotofl.privacy import epsilon_sentence
-from refprotofl.records import StopRecord, Summary, fedavg_bytes
+from refprotofl.records import Event, StopRecord, Summary, fedavg_bytes
 from refprotofl.report.costs import shared_by
 from refprotofl.report.page.elements import title
 from refprotofl.report.statistics import spread

@@ -12,8 +12,7 @@ from refprotofl.core import MachineError, for_terminal
 from refprotofl.engines.engine import MEANINGS, Code
 from refprotofl.experiment import Experiment
 from refprotofl.federation import Callback
-from refprotofl.federation.callbacks import Event
-from refprotofl.records import write_whole
+from refprotofl.records import Event, write_whole
 
 SHOWN = ("personal", "own", "global")  # the accuracies in a round's line
 

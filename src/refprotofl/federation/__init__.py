@@ -7,14 +7,14 @@ from refprotofl.core.lazy import lazy_names
 if TYPE_CHECKING:
     from refprotofl.federation.callbacks import Callback
     from refprotofl.federation.client_side import ClientData, build_client_side
-    from refprotofl.federation.local_run import Site, build_worker_host, worker_specifications
+    from refprotofl.federation.local_run import Site, Workers, build_worker_host, worker_specifications
     from refprotofl.federation.loop import Setup
     from refprotofl.federation.models import initial_states, known_digests, model_of, prepare_models
     from refprotofl.federation.participation import count_steps, draw_cohort, draw_evaluated
     from refprotofl.federation.provenance import changed_since, current_folder, origin_of, refuse_changed
     from refprotofl.federation.resolution import prepare, resolve, resolve_alike
     from refprotofl.federation.server_side import ServerSide, build_server_side
-    from refprotofl.federation.session import Event, RunResult, Workers, default_folder, run, run_session
+    from refprotofl.federation.session import RunResult, default_folder, run, run_session
     from refprotofl.federation.simulation import Federation, load_federation, spent_after
 else:
     __getattr__, __dir__ = lazy_names(__name__)
@@ -22,7 +22,6 @@ else:
 __all__ = [
     "Callback",
     "ClientData",
-    "Event",
     "Federation",
     "RunResult",
     "ServerSide",

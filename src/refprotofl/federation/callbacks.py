@@ -4,9 +4,8 @@ from pathlib import Path
 from typing import Any
 
 from refprotofl.experiment import Experiment
+from refprotofl.records import Event
 from refprotofl.wire.ledger import Direction, Purpose
-
-Event = dict[str, Any]
 
 
 class Callback:

@@ -13,11 +13,11 @@ import torch
 from torch import Tensor
 
 from refprotofl.core import ClientsFailed, GuardError, RunError, State
-from refprotofl.federation.callbacks import Event
 from refprotofl.methods.base.cohort import Cohort, Norms
 from refprotofl.methods.base.screening import SUSPECT, Standing
 from refprotofl.methods.base.server import Server
 from refprotofl.methods.base.training import Diverged
+from refprotofl.records import Event
 
 RECENT = 9  # rounds that the usual move is the median of
 FEWEST = 3  # values that it takes to call something usual

@@ -9,7 +9,7 @@ from uuid import uuid4
 
 from refprotofl.core import RunError, digest_value
 from refprotofl.engines.engine import Engine
-from refprotofl.federation.callbacks import Callback, Event
+from refprotofl.federation.callbacks import Callback
 from refprotofl.federation.divergence import Moves, RoundAttempt, remembered_suspects
 from refprotofl.federation.participation import draw_cohort, draw_evaluated, draw_lost
 from refprotofl.federation.server_side import ServerSide
@@ -20,6 +20,7 @@ from refprotofl.methods.base.server import Server
 from refprotofl.privacy import Spent
 from refprotofl.records import (
     Checkpoint,
+    Event,
     Origin,
     Progress,
     RunFolder,

@@ -10,7 +10,6 @@ from torch import Tensor
 from refprotofl.core import InputError, is_reference
 from refprotofl.evaluation import PROTOCOLS, client_metrics, mean_metrics, model_metrics
 from refprotofl.experiment import Experiment
-from refprotofl.federation.callbacks import Event
 from refprotofl.federation.models import Models, initial_digests, model_of
 from refprotofl.methods.base.cohort import Cohort
 from refprotofl.methods.base.samples import Samples
@@ -18,6 +17,7 @@ from refprotofl.methods.base.server import Server, ServerContext
 from refprotofl.methods.catalogue import find_method, options_of
 from refprotofl.models import ALL
 from refprotofl.privacy import Spent
+from refprotofl.records import Event
 
 
 @dataclass(frozen=True)

@@ -24,15 +24,13 @@ from refprotofl.core import (
     one_compute_thread,
 )
 from refprotofl.experiment import Experiment
-from refprotofl.federation.callbacks import Callback, Event
+from refprotofl.federation.callbacks import Callback
 from refprotofl.federation.local_run import OpenEngine, Simulation, Workers, check_workers, open_engine
 from refprotofl.federation.loop import Loop, Setup
 from refprotofl.federation.provenance import origin_of
 from refprotofl.federation.resolution import prepare
 from refprotofl.federation.resume import open_run, restore, rollback
 from refprotofl.records import Checkpoint, RunFolder, Summary, seen_from
-
-__all__ = ["Callback", "Event", "RunResult", "Workers", "default_folder", "run", "run_session"]
 
 
 @dataclass(frozen=True)

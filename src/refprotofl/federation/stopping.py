@@ -4,8 +4,7 @@ from typing import Literal
 
 from refprotofl.core import InputError
 from refprotofl.experiment import Experiment, Stop
-from refprotofl.federation.callbacks import Event
-from refprotofl.records import Stopping
+from refprotofl.records import Event, Stopping
 
 
 def judge(experiment: Experiment, before: Stopping | None, evaluation: Event) -> Stopping | None:

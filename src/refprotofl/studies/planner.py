@@ -15,8 +15,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Protocol, TypeVar
 
-from refprotofl.federation import Workers
-from refprotofl.federation.session import Callback
+from refprotofl.federation import Callback, Workers
 from refprotofl.studies.pool import TrialFailure, TrialResult, WorkerPool, processes_for, run_trials
 from refprotofl.studies.results import KeptResults, Result
 from refprotofl.studies.timing import Clock, workers_for

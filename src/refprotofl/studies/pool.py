@@ -20,8 +20,7 @@ import torch
 from refprotofl.core import BudgetError, MachineError, RefProtoFLError, RunError, interrupts_ignored, live_with_parent
 from refprotofl.core.devices import choose, process_count
 from refprotofl.experiment import Experiment
-from refprotofl.federation import Workers, current_folder, run
-from refprotofl.federation.session import Callback
+from refprotofl.federation import Callback, Workers, current_folder, run
 from refprotofl.records import Busy, read_experiment
 from refprotofl.studies.results import KeptResults, Result, result_of
 from refprotofl.studies.trials import Trial, folder_name

@@ -12,10 +12,9 @@ from tests.tiny import tiny_keys
 from refprotofl.core.errors import InputError
 from refprotofl.experiment import Experiment
 from refprotofl.experiment.attack_kinds import KINDS, draw_hostile, hostile_clients
-from refprotofl.federation import attackers
+from refprotofl.federation import Callback, attackers, run
 from refprotofl.federation.attackers import flipped, poisoned, stamped
 from refprotofl.federation.local_run import OpenEngine
-from refprotofl.federation.session import Callback, run
 from refprotofl.methods.base.samples import Samples
 from refprotofl.methods.base.schema import ValidatedMessage
 from refprotofl.wire import decode

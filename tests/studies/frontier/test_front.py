@@ -9,7 +9,7 @@ import pytest
 from refprotofl.core.errors import InputError
 from refprotofl.core.network import Link
 from refprotofl.experiment import Experiment
-from refprotofl.federation.session import run
+from refprotofl.federation import run
 from refprotofl.studies.frontier import front as searching
 from refprotofl.studies.frontier.candidates import Candidate, Request, Schedule, default_methods, read_schedules
 from refprotofl.studies.frontier.front import CandidateResult, Frontier, check, front_of, frontier, plan, ranked

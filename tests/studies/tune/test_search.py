@@ -9,7 +9,7 @@ import pytest
 from tests.studies.tune.conftest import TINY, Ask
 
 from refprotofl.core.errors import InputError, RunError
-from refprotofl.federation.session import run
+from refprotofl.federation import run
 from refprotofl.studies import planner as planning
 from refprotofl.studies.planner import Planner
 from refprotofl.studies.pool import TrialFailure, TrialResult
