@@ -13,6 +13,7 @@ from refprotofl.federation.models import model_of
 from refprotofl.federation.resolution import prepare
 from refprotofl.methods import classify, embed
 from refprotofl.methods.builtin.feddf.feddf import divergence
+from refprotofl.wire.tensors import same_bits
 
 IMAGES, CLASSES = 20, 10
 
@@ -46,6 +47,12 @@ def test_feddf_moves_the_mean_model_towards_the_ensemble(simulated: Any) -> None
     teacher = torch.stack([predicted(one.message.tensor("shared")) for one in done.tap.select("up", "train")]).mean(0)
     apart = [divergence(predicted(one.server_state()["shared"]), teacher, 1.0).item() for one in (plain, done)]
     assert apart[1] < 0.8 * apart[0]
+
+
+def test_a_single_clients_model_is_its_ensemble(simulated: Any) -> None:
+    """All gradients would be rounding errors, of which Adam makes steps of its full rate."""
+    plain, done = (simulated({"method": name, "clients": 1, "rounds": 2}) for name in ("fedavg", "feddf"))
+    assert same_bits(plain.server_state()["shared"], done.server_state()["shared"])
 
 
 @pytest.mark.parametrize("width", [8, 64])

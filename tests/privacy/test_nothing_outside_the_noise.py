@@ -269,7 +269,7 @@ def test_sealed_samples_reveal_their_number_and_nothing_else() -> None:
     sealed = PrivateSamples(plain, None)  # type: ignore[arg-type]
     assert len(sealed) == 3
     assert len(sealed.joined(plain.inputs[:2], plain.labels[:2])) == 5
-    for name in ("images", "labels", "rows", "own_inputs", "own_labels"):
+    for name in ("inputs", "labels", "rows", "own_inputs", "own_labels"):
         with pytest.raises(PrivacyError, match="train"):
             getattr(sealed, name)
     with pytest.raises(PrivacyError):

@@ -117,6 +117,9 @@ class NoisedSum(Aggregator):
         summed += self._noise * self._clip * torch.from_numpy(self._draw().standard_normal(size))
         return torch.where(sent, summed / self._expected, -0.0)
 
+    def averaged_clients(self, answered: int) -> int:
+        return self._expected
+
 
 class NoisedChanges(NoisedSum):
     """The aggregator for changes of the shared vector: one noised sum per round."""

@@ -52,6 +52,10 @@ class Aggregator(ABC):
     def aggregate(self, size: int, uploads: Iterable[Upload]) -> Tensor:
         """Return the update of a vector of `size` values."""
 
+    def averaged_clients(self, answered: int) -> int:
+        """Return the number of clients that the update is the mean over, if so many answered."""
+        return answered
+
     def with_quorum(self, least: int) -> "Aggregator":
         """Return the same aggregator, except that a coordinate changes only if `least` clients sent it."""
         return self if least == 1 else Quorum(self, least)
@@ -106,6 +110,9 @@ class Quorum(Aggregator):
         senders = torch.zeros(size, dtype=torch.int64)
         update = self._aggregator.aggregate(size, count_senders(senders, uploads))
         return torch.where(senders >= self._least, update, -0.0)
+
+    def averaged_clients(self, answered: int) -> int:
+        return self._aggregator.averaged_clients(answered)
 
     def merge(self, prototypes: Tensor, counts: Tensor) -> tuple[Tensor, Tensor]:
         return self._aggregator.merge(prototypes, counts)

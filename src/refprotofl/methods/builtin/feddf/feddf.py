@@ -72,9 +72,10 @@ class FedDFServer(FedAvgServer):
         self.join_newcomers(cohort)
         requests, read = weights.requests(self, cohort.round, self.shared), partial(self.read, cohort.round)
         student, logits = self.averaged(cohort, self.ask(cohort, "train", requests, read))
-        teacher = self.aggregator.merge_public(torch.stack(logits))  # (D, C): mean logits of the ensemble
-        target = self.distilled(cohort.round, student, teacher)
-        self.shared = self.downlink.advance(cohort.round, self.shared, target)
+        if len(logits) > 1 or self.options.upload == "logits":  # else the ensemble is the student
+            teacher = self.aggregator.merge_public(torch.stack(logits))  # (D, C): mean logits of the ensemble
+            student = self.distilled(cohort.round, student, teacher)
+        self.shared = self.downlink.advance(cohort.round, self.shared, student)
 
     def read(self, round: int, client: int, answer: ValidatedMessage) -> tuple[Tensor, Tensor]:
         """Return a client's change, (P,) or nothing (0,), and its logits of the public images (D, C)."""

@@ -37,8 +37,8 @@ class FedDynServer(FedAvgServer):
         self.join_newcomers(cohort)
         change = weights.mean_change(self, cohort, self.shared)
         if self.options.alpha:
-            asked = self.experiment.cohort_size / self.num_clients
-            moved = self.moved.to(torch.float64) + asked * change  # h <- h - alpha / m * sum_k (theta_k - theta)
+            share = self.aggregator.averaged_clients(len(cohort.clients)) / self.num_clients
+            moved = self.moved.to(torch.float64) + share * change  # h <- h - alpha / m * sum_k (theta_k - theta)
             self.moved = moved.to(torch.float32)
             change = change + moved  # theta <- mean of theta_k - h / alpha
         self.shared = weights.advance(self, cohort.round, self.shared, change)
