@@ -22,9 +22,8 @@ from refprotofl.federation import Callback, run
 from refprotofl.methods.builtin.thin.codes import CODES
 from refprotofl.methods.builtin.thin.quantisation import code_bytes
 from refprotofl.methods.common.rotated_quantiser import number_of_blocks
-from refprotofl.wire import Sparse, decode
-from refprotofl.wire.indices import decode_indices, describe, encode_indices
-from refprotofl.wire.primitives import Reader
+from refprotofl.wire import Reader, Sparse, decode, decode_indices, encode_indices
+from refprotofl.wire.indices import describe
 from refprotofl.wire.tensors import same_bits
 from refprotofl.wire.values import CODED, LEAST, decode_values, encode_values, least_value_bits
 

@@ -5,7 +5,7 @@ from typing import Any
 
 from refprotofl.experiment import Experiment
 from refprotofl.records import Event
-from refprotofl.wire.ledger import Direction, Purpose
+from refprotofl.wire import Direction, Purpose
 
 
 class Callback:

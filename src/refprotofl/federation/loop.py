@@ -32,8 +32,7 @@ from refprotofl.records import (
     write_messages,
     write_traffic,
 )
-from refprotofl.wire import Ledger, decode
-from refprotofl.wire.ledger import Direction, Purpose
+from refprotofl.wire import Direction, Ledger, Purpose, decode
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ from typing_extensions import TypedDict
 from refprotofl.core import DataError, numerics
 from refprotofl.records.atomic_files import sha256
 from refprotofl.records.safe_io import CHECKPOINT, check_folder, parse_json, read_file
-from refprotofl.wire.ledger import Totals
+from refprotofl.wire import Totals
 
 SCHEMA = 3
 SERVER_FILES = ("server", "observed")  # keys of the manifest

@@ -15,7 +15,7 @@ from refprotofl.privacy import Spent
 from refprotofl.records.checkpoint import Progress
 from refprotofl.records.manifest import Seconds, Stopping
 from refprotofl.records.safe_io import read_json
-from refprotofl.wire.ledger import Totals
+from refprotofl.wire import Totals
 
 
 class FullModel(TypedDict):

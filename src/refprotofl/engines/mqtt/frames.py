@@ -12,7 +12,8 @@ from typing import Any, TypeAlias
 
 from refprotofl.deploy.transport import Unreadable
 from refprotofl.records import sha256
-from refprotofl.wire.primitives import Reader, WireError, varint
+from refprotofl.wire import Reader, WireError
+from refprotofl.wire.primitives import varint
 
 PART = 32_768  # bytes of one part of a payload
 INLINE = 65_536  # bytes of the largest payload that crosses in one message

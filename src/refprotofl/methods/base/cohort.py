@@ -9,8 +9,7 @@ from torch import Tensor
 
 from refprotofl.core import ClientsFailed, GuardError, RunError, digest_state, digest_value, for_terminal
 from refprotofl.engines.engine import CODES, KINDS, MEANINGS, STOPS, Engine, Request, Result
-from refprotofl.wire import Ledger, Message, Sparse, WireError, decode, encode
-from refprotofl.wire.ledger import Counted, Direction, Kind, Purpose
+from refprotofl.wire import Counted, Direction, Kind, Ledger, Message, Purpose, Sparse, WireError, decode, encode
 from refprotofl.wire.values import ValueCode
 
 LOST_AT_RANDOM = "lost (dropout)"

@@ -16,9 +16,8 @@ from refprotofl.evaluation import PROTOCOLS, sent_by_clients
 from refprotofl.experiment import Experiment
 from refprotofl.methods.declaration import FINETUNE
 from refprotofl.models import SplitModel, type_of
-from refprotofl.wire import Message, Sparse
+from refprotofl.wire import Counted, Kind, Message, Sparse
 from refprotofl.wire.codec import Value
-from refprotofl.wire.ledger import Counted, Kind
 
 LOST = "lost"  # a client's answer when its store does not hold what the request builds on
 

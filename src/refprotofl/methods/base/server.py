@@ -33,8 +33,7 @@ from refprotofl.methods.declaration import FINETUNE
 from refprotofl.methods.feedback import Feedback
 from refprotofl.models import SplitModel
 from refprotofl.privacy import create_mechanism
-from refprotofl.wire import Message
-from refprotofl.wire.ledger import Counted, Kind
+from refprotofl.wire import Counted, Kind, Message
 
 Content = TypeVar("Content")
 Rest = TypeVar("Rest")

@@ -20,8 +20,7 @@ from refprotofl.methods.common.rotated_quantiser import (
     widths,
 )
 from refprotofl.methods.feedback import ErrorFeedback
-from refprotofl.wire import Message
-from refprotofl.wire.ledger import Counted
+from refprotofl.wire import Counted, Message
 
 
 class Eden(Compressor):

@@ -12,8 +12,7 @@ from refprotofl.experiment import Compress
 from refprotofl.methods.base.compressor import Compressor, Draw
 from refprotofl.methods.base.schema import Dense, Fields, ValidatedMessage
 from refprotofl.methods.feedback import ErrorFeedback, Feedback
-from refprotofl.wire import Message
-from refprotofl.wire.ledger import Counted
+from refprotofl.wire import Counted, Message
 
 
 class Qsgd(Compressor):

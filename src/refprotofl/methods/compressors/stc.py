@@ -11,10 +11,7 @@ from refprotofl.methods.base.compressor import CompressedDownlink, Compressor, D
 from refprotofl.methods.base.schema import Dense, Fields, Refused, ValidatedMessage
 from refprotofl.methods.declaration import NAMED_BY_SIZE
 from refprotofl.methods.feedback import ErrorFeedback
-from refprotofl.wire import Message, WireError
-from refprotofl.wire.indices import decode_indices, encode_indices
-from refprotofl.wire.ledger import Counted
-from refprotofl.wire.primitives import Reader
+from refprotofl.wire import Counted, Message, Reader, WireError, decode_indices, encode_indices
 
 
 class Stc(Compressor):

@@ -20,8 +20,7 @@ from refprotofl.methods.base import guards
 from refprotofl.methods.builtin.refprotofl import Options
 from refprotofl.methods.common.prototypes import Prototypes, write_prototypes
 from refprotofl.methods.feedback import FEEDBACKS
-from refprotofl.wire import Message, Sparse, encode
-from refprotofl.wire.budget import largest_within
+from refprotofl.wire import Message, Sparse, encode, largest_within
 
 DTYPES = {"float32": torch.float32, "float16": torch.float16, "bfloat16": torch.bfloat16, "int8": torch.int8}
 

@@ -17,8 +17,7 @@ from refprotofl.methods.builtin.thin import entropy_code as entropy
 from refprotofl.methods.builtin.thin import sparse_code as sparse
 from refprotofl.methods.builtin.thin.quantisation import Coded, code_bytes, decode_rotated, encode_rotated
 from refprotofl.methods.common.rotated_quantiser import Draw, number_of_blocks
-from refprotofl.wire import Message, WireError, encode
-from refprotofl.wire.ledger import Counted
+from refprotofl.wire import Counted, Message, WireError, encode
 
 MOST_BITS = 8.0  # per weight: the most that a budget buys, and the rate of the whole model after missed rounds
 

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from refprotofl.methods.builtin.thin.quantisation import Coded
-from refprotofl.wire.primitives import Reader, WireError
+from refprotofl.wire import Reader, WireError
 from refprotofl.wire.rans import about_bytes, decode_symbols, encode_symbols, least_bytes
 
 _MEANS = 3  # levels next to zero, on either side, whose means are sent

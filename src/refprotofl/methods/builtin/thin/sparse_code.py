@@ -13,9 +13,7 @@ from torch import Tensor
 
 from refprotofl.methods import apud
 from refprotofl.methods.builtin.thin.quantisation import Coded
-from refprotofl.wire.budget import largest_within
-from refprotofl.wire.indices import decode_indices, encode_indices
-from refprotofl.wire.primitives import Reader
+from refprotofl.wire import Reader, decode_indices, encode_indices, largest_within
 
 SCALES = 2  # the least magnitude and the largest
 _LEAST_BITS, _MOST_BITS = 4, 8  # of a value, its sign among them
