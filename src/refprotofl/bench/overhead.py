@@ -28,8 +28,8 @@ from torch.nn import functional
 from refprotofl.bench.measuring import Report, Row, ShowProgress, alternate, quotients, silent, spread, timed
 from refprotofl.bench.timed_runs import Begun, Lap, clocked_run
 from refprotofl.core import InputError, one_compute_thread, stream
-from refprotofl.data import FederatedData
-from refprotofl.data.dataset import Dataset, Images, Labels
+from refprotofl.data import Dataset, FederatedData
+from refprotofl.data.dataset import Images, Labels
 from refprotofl.experiment import Experiment, Train
 from refprotofl.federation import Federation, draw_cohort, draw_evaluated, load_federation
 from refprotofl.inputs.image import channel_statistics

@@ -52,8 +52,7 @@ def data_check(
     data: DataDir = None,
 ) -> None:
     """Read a whole data set and print its contents; --set resize=32 or partition=natural reads it as a run would."""
-    from refprotofl.data import check
-    from refprotofl.data.reading import reading_of
+    from refprotofl.data import check, reading_of
     from refprotofl.experiment import load_experiment
     from refprotofl.inputs import find_kind
 
@@ -127,8 +126,7 @@ def _show_profiles(found: "Description") -> None:
 
 def _try_out(chosen: list[str], given: list[str]) -> "tuple[Experiment, FederatedData, list[str]]":
     """Return the experiment that the settings make, its data, and further settings that they need."""
-    from refprotofl.data import load_federated
-    from refprotofl.data.draws import default_per_class
+    from refprotofl.data import default_per_class, load_federated
     from refprotofl.experiment import load_experiment, set_keys
     from refprotofl.inputs import find_kind
 

@@ -32,8 +32,7 @@ def partition(
     ] = None,
 ) -> None:
     """Show the samples of each client by class, as a table and as a picture."""
-    from refprotofl.data import load_federated
-    from refprotofl.data.client_files import export_federation
+    from refprotofl.data import export_federation, load_federated
     from refprotofl.data.federated import under
     from refprotofl.experiment import load_experiment
     from refprotofl.federation import prepare, resolve

@@ -14,8 +14,7 @@ from pathlib import Path
 from typing import Literal
 
 from refprotofl.core import MachineError, RunError
-from refprotofl.data import load_federated
-from refprotofl.data.client_files import client_file, export_federation
+from refprotofl.data import client_file, export_federation, load_federated
 from refprotofl.deploy.kits import key_file, write_kits
 from refprotofl.deploy.operator import Operator, admit, follow
 from refprotofl.deploy.server_process import QUIET, start, stop

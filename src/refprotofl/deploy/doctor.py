@@ -17,9 +17,8 @@ from pathlib import Path
 import numpy as np
 
 from refprotofl.core import RefProtoFLError, counted, size
+from refprotofl.data import AS_IT_COMES, LabelledSamples, load_labelled, reading_of
 from refprotofl.data.array_files import machine_memory
-from refprotofl.data.labelled_samples import LabelledSamples, load_labelled
-from refprotofl.data.reading import AS_IT_COMES, reading_of
 from refprotofl.deploy.certificates import validity_problem
 from refprotofl.deploy.kits import AUTHORITY, PUBLIC_KEY
 from refprotofl.deploy.node_config import NodeConfig, read_node_config

@@ -6,10 +6,7 @@ import numpy as np
 import torch
 
 from refprotofl.core import CPU, stream
-from refprotofl.data.draws import stratified_split
-from refprotofl.data.labelled_samples import LabelledSamples, load_labelled, renumbered
-from refprotofl.data.reading import reading_of
-from refprotofl.data.unsplit import held_out_rows
+from refprotofl.data import LabelledSamples, held_out_rows, load_labelled, reading_of, renumbered, stratified_split
 from refprotofl.deploy.node_config import NodeConfig
 from refprotofl.evaluation import TestSet
 from refprotofl.experiment import Experiment

@@ -7,7 +7,7 @@ from pathlib import Path
 import torch
 
 from refprotofl.core import InputError, devices
-from refprotofl.data.server_data import load_server_data, overlaps
+from refprotofl.data import load_server_data, overlaps
 from refprotofl.deploy.engine import DEADLINE, DeploymentEngine
 from refprotofl.deploy.fleet import Fleet
 from refprotofl.deploy.registry import NodeRegistry, Place

@@ -3,9 +3,8 @@
 import torch
 
 from refprotofl.core import CPU, InputError
-from refprotofl.data.draws import covered_classes, draw_from_own
+from refprotofl.data import ServerData, covered_classes, draw_from_own
 from refprotofl.data.federated import limited
-from refprotofl.data.server_data import ServerData
 from refprotofl.experiment import Experiment, Input
 from refprotofl.federation import ServerSide, build_server_side, prepare_models
 from refprotofl.federation.resolution import fill_in

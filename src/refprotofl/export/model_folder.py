@@ -15,7 +15,7 @@ from pydantic import TypeAdapter, ValidationError
 from typing_extensions import TypedDict
 
 from refprotofl.core import DataError, InputError, is_reference, one_compute_thread, references, refuse_code, size
-from refprotofl.data.reading import reading_of
+from refprotofl.data import reading_of
 from refprotofl.experiment import Experiment
 from refprotofl.export import onnx_graph
 from refprotofl.export.card import model_card

@@ -9,18 +9,24 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from refprotofl.core import DataError, InputError
-from refprotofl.data import Dataset, load_dataset
+from refprotofl.data import (
+    Dataset,
+    Reading,
+    is_image,
+    is_sound,
+    is_table,
+    is_text,
+    load_dataset,
+    read_features,
+    read_images,
+    reading_of,
+)
 from refprotofl.data.array_files import BROKEN, is_npy, read_npy, read_npz
 from refprotofl.data.arrays import SPLIT_ARRAYS, check_complete
 from refprotofl.data.class_folders import IMAGES, SOUNDS, TEXTS, files_below, form_of
 from refprotofl.data.dataset import Images, Inputs, Labels
-from refprotofl.data.image_files import is_image, read_images
 from refprotofl.data.loading import NAMES, locate
-from refprotofl.data.reading import Reading, reading_of
-from refprotofl.data.sound_files import is_sound
 from refprotofl.data.table_data import SUFFIXES as TABLES
-from refprotofl.data.table_data import is_table, read_features
-from refprotofl.data.text_files import is_text
 from refprotofl.experiment import Experiment, Input
 from refprotofl.inputs import find_kind
 

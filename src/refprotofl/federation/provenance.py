@@ -4,7 +4,7 @@ from itertools import count
 from pathlib import Path
 
 from refprotofl.core import InputError, digest_code, numerics, references
-from refprotofl.data.digests import digest_data
+from refprotofl.data import digest_data
 from refprotofl.experiment import Experiment
 from refprotofl.records import Origin, readable_manifest, sha256
 from refprotofl.records import folder as folders

@@ -1,8 +1,7 @@
 """Resolving an experiment: filling in the method's own defaults, and what the data decide."""
 
 from refprotofl.core import ALL, InputError, shares_backbone
-from refprotofl.data import FederatedData
-from refprotofl.data.draws import covered_classes, default_per_class
+from refprotofl.data import FederatedData, covered_classes, default_per_class
 from refprotofl.experiment import Experiment, Input, Public
 from refprotofl.federation.statistics import DataFacts, find_facts
 from refprotofl.inputs import IMAGE, find_kind

@@ -7,7 +7,7 @@ import torch
 from numpy.typing import NDArray
 
 from refprotofl.core import RefProtoFLError, one_compute_thread, references, stream
-from refprotofl.data.draws import balanced_draw
+from refprotofl.data import balanced_draw
 from refprotofl.experiment import Experiment
 from refprotofl.export.trained_model import load_aggregated, load_trained, read_committed
 from refprotofl.methods.base.training import embed

@@ -13,8 +13,8 @@ import torch
 from numpy.typing import NDArray
 
 from refprotofl.core import DataError, InputError, State, counted, digest_value, one_compute_thread, stream
+from refprotofl.data import balanced_draw
 from refprotofl.data.dataset import Labels
-from refprotofl.data.draws import balanced_draw
 from refprotofl.export.trained_model import AggregatedModel, load_aggregated, load_trained
 from refprotofl.methods.base.training import embed
 from refprotofl.models import SplitModel

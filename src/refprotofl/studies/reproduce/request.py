@@ -5,7 +5,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from refprotofl.core import InputError, is_reference
-from refprotofl.data.loading import NAMES, load_dataset, locate
+from refprotofl.data import load_dataset
+from refprotofl.data.loading import NAMES, locate
 from refprotofl.experiment import PRESETS, load_experiment, set_keys
 from refprotofl.methods.catalogue import find_method
 from refprotofl.studies.reproduce import studies
