@@ -7,7 +7,7 @@ print(finished.summary["accuracy"])
 
 from typing import TYPE_CHECKING, Any
 
-from refprotofl.core.lazy import lazy_names
+from refprotofl.core import lazy_names
 
 if TYPE_CHECKING:
     from refprotofl.cli.progress import ProgressCallback

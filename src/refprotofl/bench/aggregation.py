@@ -18,9 +18,8 @@ from refprotofl.core import InputError, counted, one_compute_thread, stream
 from refprotofl.engines.engine import EngineInfo, Record, Request, Result, start_ahead
 from refprotofl.experiment import Experiment
 from refprotofl.federation.divergence import check_divergence
-from refprotofl.methods import apud
-from refprotofl.methods.base.cohort import Cohort, Norms, field_norms
-from refprotofl.methods.base.server import ServerContext
+from refprotofl.methods import Cohort, ServerContext, apud
+from refprotofl.methods.base.cohort import Norms, field_norms
 from refprotofl.methods.builtin.refprotofl.server import RefProtoServer
 from refprotofl.models import ADAPTER, SplitModel
 from refprotofl.models.inputs.image import pixels

@@ -15,8 +15,8 @@ from torch.nn import functional
 from refprotofl.bench.measuring import Report, Row, ShowProgress, alternate, ratio, silent, timed
 from refprotofl.core import one_compute_thread, stream
 from refprotofl.experiment import Experiment
+from refprotofl.methods import embed
 from refprotofl.methods.base.optimisers import FreshSgd
-from refprotofl.methods.base.training import embed
 from refprotofl.models import FORWARD_BATCH, SplitModel, build_model
 from refprotofl.models.kernels import FAST
 

@@ -10,8 +10,7 @@ from refprotofl.cli.output import Column, explain, say, show
 from refprotofl.core import for_terminal
 from refprotofl.experiment import Experiment
 from refprotofl.experiment.keys import allowed, keys
-from refprotofl.methods.catalogue import METHODS, find_method
-from refprotofl.methods.declaration import Method
+from refprotofl.methods import METHODS, Method, find_method
 from refprotofl.privacy.interface import setting
 
 

@@ -15,8 +15,7 @@ from refprotofl.core import duration, for_terminal, percent, size
 from refprotofl.evaluation import PROTOCOLS, most_confused
 from refprotofl.experiment import Experiment
 from refprotofl.federation import Callback
-from refprotofl.methods.catalogue import find_method
-from refprotofl.methods.compressors import create_compressor
+from refprotofl.methods import create_compressor, find_method
 from refprotofl.privacy import epsilon_sentence
 from refprotofl.records import Event, StopRecord, Summary, fedavg_bytes
 from refprotofl.report.costs import shared_by

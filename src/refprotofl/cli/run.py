@@ -165,7 +165,7 @@ def _named(file: Path | None, preset: str | None, settings: list[str], device: s
 
 def _check_method(name: str | None) -> None:
     """Raise InputError for an unknown method, before anything is run."""
-    from refprotofl.methods.catalogue import find_method
+    from refprotofl.methods import find_method
 
     if name is not None:
         find_method(name)

@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from refprotofl.core.lazy import lazy_names
+from refprotofl.core import lazy_names
 
 if TYPE_CHECKING:
     from refprotofl.data.client_files import client_file, export_federation

@@ -263,9 +263,7 @@ def _step(found: LabelledSamples, config: NodeConfig, experiment: Experiment) ->
 
     from refprotofl.deploy.node_data import inputs_of
     from refprotofl.federation import model_of
-    from refprotofl.methods.base.samples import Samples
-    from refprotofl.methods.base.training import train
-    from refprotofl.methods.catalogue import find_method
+    from refprotofl.methods import Samples, find_method, train
 
     client, table = client_of(config), experiment.train
     own = inputs_of(found, config, experiment, client).train

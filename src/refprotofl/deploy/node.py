@@ -75,7 +75,7 @@ def _do(config: NodeConfig, store: "NodeStore", route: Route, payload: bytes, as
     from refprotofl.engines.engine import Request
     from refprotofl.engines.local.host import Task
     from refprotofl.engines.local.store import Location
-    from refprotofl.methods.base.schema import LOST
+    from refprotofl.methods import LOST
     from refprotofl.wire import encode
 
     host = _host(config, route.run, assigned)
@@ -103,7 +103,7 @@ def _sent(config: NodeConfig, store: "NodeStore", route: Route, given: Envelope)
 
     Joining and evaluation do not count.
     """
-    from refprotofl.methods.base.schema import Refused
+    from refprotofl.methods import Refused
 
     before = store.sent(route.round, route.phase)
     if route.verb == "join" or not route.keeps:
@@ -120,7 +120,7 @@ def _sent(config: NodeConfig, store: "NodeStore", route: Route, given: Envelope)
 
 def within_budget(config: NodeConfig, experiment: Experiment) -> Experiment:
     """Return the experiment with the upload bounded by the owner's uplink budget."""
-    from refprotofl.methods.base.schema import LOST
+    from refprotofl.methods import LOST
     from refprotofl.wire import encode
 
     if config.uplink_budget is None:
@@ -165,8 +165,7 @@ def build_side(config: NodeConfig, client: int, experiment: Experiment, test: by
     from refprotofl.core.devices import choose
     from refprotofl.deploy.node_data import client_data, load_samples
     from refprotofl.federation import build_client_side, prepare_models
-    from refprotofl.methods.base.schema import ValidatedMessage
-    from refprotofl.methods.catalogue import with_options
+    from refprotofl.methods import ValidatedMessage, with_options
     from refprotofl.wire import decode
 
     torch.set_num_threads(1)

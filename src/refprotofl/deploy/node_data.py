@@ -11,8 +11,7 @@ from refprotofl.deploy.node_config import NodeConfig
 from refprotofl.evaluation import TestSet
 from refprotofl.experiment import Experiment
 from refprotofl.federation import ClientData
-from refprotofl.methods.base.samples import Samples
-from refprotofl.methods.base.schema import ValidatedMessage
+from refprotofl.methods import Samples, ValidatedMessage
 
 
 @dataclass(frozen=True, eq=False)

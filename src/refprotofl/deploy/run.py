@@ -17,8 +17,7 @@ from refprotofl.deploy.transport import Transport
 from refprotofl.experiment import Experiment
 from refprotofl.federation import RunResult, Setup, count_steps, run_session
 from refprotofl.federation.resolution import resolve_apart
-from refprotofl.methods.base.server import Server
-from refprotofl.methods.catalogue import find_method
+from refprotofl.methods import Server, find_method
 from refprotofl.privacy import create_mechanism
 from refprotofl.records import Checkpoint, RunFolder, seen_from
 

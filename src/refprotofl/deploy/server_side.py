@@ -8,8 +8,7 @@ from refprotofl.data.federated import limited
 from refprotofl.experiment import Experiment, Input
 from refprotofl.federation import ServerSide, build_server_side, prepare_models
 from refprotofl.federation.resolution import fill_in
-from refprotofl.methods.base.samples import Samples
-from refprotofl.methods.base.schema import class_ids
+from refprotofl.methods import Samples, class_ids
 from refprotofl.models import no_samples
 from refprotofl.wire import encode
 

@@ -6,7 +6,7 @@ made of `experiment.keys`.
 
 from typing import TYPE_CHECKING
 
-from refprotofl.core.lazy import lazy_names
+from refprotofl.core import lazy_names
 
 if TYPE_CHECKING:
     from refprotofl.experiment.configuration import Experiment, differences, with_kebab_keys

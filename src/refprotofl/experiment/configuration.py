@@ -35,8 +35,7 @@ from refprotofl.experiment.sections import (
     Train,
     listed_names,
 )
-from refprotofl.methods import aggregators
-from refprotofl.methods.catalogue import METHODS, TABLES
+from refprotofl.methods import METHODS, TABLES, aggregators
 
 # The key that sets how far a partition is from an even one.
 _DEGREES = {

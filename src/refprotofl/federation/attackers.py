@@ -18,9 +18,7 @@ from torch.nn import functional
 from refprotofl.core import InputError, State, stream, tensor_of
 from refprotofl.experiment import Experiment
 from refprotofl.experiment.attack_kinds import KINDS, hostile_clients, strength_of
-from refprotofl.methods.base.client import Client, ClientContext
-from refprotofl.methods.base.samples import Samples
-from refprotofl.methods.base.schema import Dense, MessageSchemas, SparseVector, ValidatedMessage
+from refprotofl.methods import Client, ClientContext, Dense, MessageSchemas, Samples, SparseVector, ValidatedMessage
 from refprotofl.privacy import PrivateSamples, open_samples
 from refprotofl.wire import Message, Sparse
 

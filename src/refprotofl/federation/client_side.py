@@ -13,10 +13,7 @@ from refprotofl.engines.local.store import ClientStore, DiskBlobStore
 from refprotofl.evaluation import TestSet
 from refprotofl.experiment import Experiment
 from refprotofl.federation.models import Models
-from refprotofl.methods.base.client import ClientContext
-from refprotofl.methods.base.samples import Samples
-from refprotofl.methods.base.schema import Scope
-from refprotofl.methods.catalogue import find_method, options_of
+from refprotofl.methods import ClientContext, Samples, Scope, find_method, options_of
 from refprotofl.privacy import create_mechanism
 
 

@@ -13,10 +13,9 @@ import torch
 from torch import Tensor
 
 from refprotofl.core import ClientsFailed, GuardError, RunError, State
-from refprotofl.methods.base.cohort import Cohort, Norms
+from refprotofl.methods import Cohort, Diverged, Server
+from refprotofl.methods.base.cohort import Norms
 from refprotofl.methods.base.screening import SUSPECT, Standing
-from refprotofl.methods.base.server import Server
-from refprotofl.methods.base.training import Diverged
 from refprotofl.records import Event
 
 RECENT = 9  # rounds that the usual move is the median of

@@ -19,7 +19,7 @@ from refprotofl.federation import simulation
 from refprotofl.federation.loop import Setup
 from refprotofl.federation.resolution import resolve_alike
 from refprotofl.federation.simulation import Federation, client_side, load_federation
-from refprotofl.methods.base.server import Server
+from refprotofl.methods import Server
 from refprotofl.records import Checkpoint, refuse_deployed, seen_from
 
 Workers = int | Literal["auto"]

@@ -15,8 +15,7 @@ from refprotofl.federation.participation import draw_cohort, draw_evaluated, dra
 from refprotofl.federation.server_side import ServerSide
 from refprotofl.federation.statistics import PHASE, Exchanged
 from refprotofl.federation.stopping import judge, stop_event
-from refprotofl.methods.base.cohort import Cohort
-from refprotofl.methods.base.server import Server
+from refprotofl.methods import Cohort, Server
 from refprotofl.privacy import Spent
 from refprotofl.records import (
     Checkpoint,

@@ -7,7 +7,7 @@ import torch
 
 from refprotofl.core import CPU, InputError, State, digest_state, references
 from refprotofl.experiment import Experiment
-from refprotofl.methods.catalogue import find_method
+from refprotofl.methods import find_method
 from refprotofl.models import SplitModel, build_model
 from refprotofl.privacy import create_mechanism
 

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Sequence
 
 from refprotofl.core import stream
 from refprotofl.experiment import Experiment
-from refprotofl.methods.catalogue import find_method
+from refprotofl.methods import find_method
 from refprotofl.privacy import Spent, create_mechanism
 
 

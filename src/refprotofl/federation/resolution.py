@@ -5,11 +5,8 @@ from refprotofl.data import FederatedData, covered_classes, default_per_class
 from refprotofl.experiment import Experiment, Input, Public
 from refprotofl.federation.statistics import DataFacts, find_facts
 from refprotofl.inputs import IMAGE, find_kind
-from refprotofl.methods.aggregators import create_aggregator
+from refprotofl.methods import Server, create_aggregator, create_compressor, find_method, with_options
 from refprotofl.methods.base.augmentation import check_augmentations
-from refprotofl.methods.base.server import Server
-from refprotofl.methods.catalogue import find_method, with_options
-from refprotofl.methods.compressors import create_compressor
 from refprotofl.privacy import create_mechanism
 
 

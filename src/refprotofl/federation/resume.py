@@ -10,7 +10,7 @@ from refprotofl.federation.callbacks import Callback
 from refprotofl.federation.loop import put_back
 from refprotofl.federation.provenance import refuse_changed
 from refprotofl.federation.server_side import ServerSide
-from refprotofl.methods.catalogue import depends_on_rounds, find_method
+from refprotofl.methods import depends_on_rounds, find_method
 from refprotofl.records import Checkpoint, RunFolder, Summary, check_experiment, go_back, is_longer
 from refprotofl.records.manifest import kept_name
 from refprotofl.records.rollback import choose

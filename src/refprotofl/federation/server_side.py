@@ -11,10 +11,7 @@ from refprotofl.core import InputError, is_reference
 from refprotofl.evaluation import PROTOCOLS, client_metrics, mean_metrics, model_metrics
 from refprotofl.experiment import Experiment
 from refprotofl.federation.models import Models, initial_digests, model_of
-from refprotofl.methods.base.cohort import Cohort
-from refprotofl.methods.base.samples import Samples
-from refprotofl.methods.base.server import Server, ServerContext
-from refprotofl.methods.catalogue import find_method, options_of
+from refprotofl.methods import Cohort, Samples, Server, ServerContext, find_method, options_of
 from refprotofl.models import ALL
 from refprotofl.privacy import Spent
 from refprotofl.records import Event

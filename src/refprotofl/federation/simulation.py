@@ -24,8 +24,7 @@ from refprotofl.federation.participation import count_spent, count_steps
 from refprotofl.federation.resolution import prepare, resolve
 from refprotofl.federation.server_side import ServerSide, build_server_side
 from refprotofl.federation.statistics import Exchanged, find_facts, stored_facts
-from refprotofl.methods.base.samples import Samples
-from refprotofl.methods.catalogue import find_method
+from refprotofl.methods import Samples, find_method
 from refprotofl.models import SplitModel
 from refprotofl.privacy import Spent
 

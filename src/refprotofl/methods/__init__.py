@@ -14,6 +14,7 @@ from refprotofl.core import lazy_names
 if TYPE_CHECKING:
     from refprotofl.core import ADAPTER, ALL, BODY, HEAD, WITHOUT_NORMS, Parts
     from refprotofl.experiment import Table
+    from refprotofl.methods.aggregators import create_aggregator
     from refprotofl.methods.aggregators.mean import Mean
     from refprotofl.methods.base.aggregation import Aggregator, Normalise, Upload, aggregate_uploads, apply_update
     from refprotofl.methods.base.augmentation import augmenter
@@ -40,11 +41,13 @@ if TYPE_CHECKING:
         Whole,
         class_ids,
         declare,
+        is_lost,
         whole_numbers,
     )
     from refprotofl.methods.base.screening import norm
     from refprotofl.methods.base.server import Server, ServerContext, set_aside
     from refprotofl.methods.base.training import (
+        Diverged,
         Loss,
         Penalty,
         TrainResult,
@@ -58,8 +61,17 @@ if TYPE_CHECKING:
         train,
     )
     from refprotofl.methods.builtin.fedavg.fedavg import FedAvgClient, FedAvgServer
-    from refprotofl.methods.catalogue import METHODS, fill_options, find_method
+    from refprotofl.methods.catalogue import (
+        METHODS,
+        TABLES,
+        depends_on_rounds,
+        fill_options,
+        find_method,
+        options_of,
+        with_options,
+    )
     from refprotofl.methods.common.prototypes import class_means
+    from refprotofl.methods.compressors import built_in_compressor, create_compressor
     from refprotofl.methods.declaration import (
         BY_HOLDERS,
         NAMED_BY_SIZE,
@@ -84,6 +96,7 @@ __all__ = [
     "LOST",
     "METHODS",
     "NAMED_BY_SIZE",
+    "TABLES",
     "WITHOUT_NORMS",
     "Aggregator",
     "ByShare",
@@ -93,6 +106,7 @@ __all__ = [
     "Compressor",
     "Cost",
     "Dense",
+    "Diverged",
     "Either",
     "FedAvgClient",
     "FedAvgServer",
@@ -127,12 +141,16 @@ __all__ = [
     "aggregate_uploads",
     "apply_update",
     "augmenter",
+    "built_in_compressor",
     "check_alignment",
     "class_ids",
     "class_means",
     "classify",
+    "create_aggregator",
+    "create_compressor",
     "cross_entropy",
     "declare",
+    "depends_on_rounds",
     "embed",
     "fill_options",
     "find_method",
@@ -140,13 +158,16 @@ __all__ = [
     "held",
     "hold",
     "in_turn",
+    "is_lost",
     "lazy",
     "minimise",
     "norm",
+    "options_of",
     "plain_sgd",
     "proximal_term",
     "releases_of_weights",
     "set_aside",
     "train",
     "whole_numbers",
+    "with_options",
 ]

@@ -10,14 +10,12 @@ from typing import TYPE_CHECKING, Protocol
 
 from refprotofl.core import PrivacyError, State
 from refprotofl.experiment import Experiment
-from refprotofl.methods.base.schema import is_lost
-from refprotofl.methods.catalogue import find_method
-from refprotofl.methods.declaration import SampleUse
+from refprotofl.methods import SampleUse, find_method, is_lost
 from refprotofl.privacy.interface import setting
 from refprotofl.wire import Message
 
 if TYPE_CHECKING:
-    from refprotofl.methods.base.client import ClientContext
+    from refprotofl.methods import ClientContext
 
 STEPS, MEANS, LAST = "privacy/steps", "privacy/means", "privacy/last"  # in a client's state
 

@@ -15,9 +15,7 @@ from torch import Tensor
 
 from refprotofl.core import ALL, PrivacyError, streams
 from refprotofl.experiment import Experiment
-from refprotofl.methods.base.aggregation import Aggregator, Upload
-from refprotofl.methods.catalogue import find_method
-from refprotofl.methods.declaration import Method
+from refprotofl.methods import Aggregator, Method, Upload, find_method
 from refprotofl.privacy.accounting import Relation, Spent, bounded, epsilon
 from refprotofl.privacy.interface import Mechanism, setting
 

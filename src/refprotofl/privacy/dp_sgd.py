@@ -16,11 +16,11 @@ from torch.func import functional_call, grad_and_value, vmap
 
 from refprotofl.core import PrivacyError
 from refprotofl.experiment import Privacy, Train
-from refprotofl.methods.base.samples import Samples
+from refprotofl.methods import Samples
 from refprotofl.models import SplitModel
 
 if TYPE_CHECKING:
-    from refprotofl.methods.base.training import Loss
+    from refprotofl.methods import Loss
 
 HELD = 1 << 25  # values of per-sample gradients in memory at a time
 SURE = 3.0  # standard deviations of noise by which a class's count must exceed 0

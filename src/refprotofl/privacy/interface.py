@@ -9,16 +9,14 @@ from typing import TYPE_CHECKING, ClassVar
 
 from refprotofl.core import InputError
 from refprotofl.experiment import Experiment
-from refprotofl.methods.catalogue import find_method
+from refprotofl.methods import find_method
 from refprotofl.privacy.accounting import Spent, accountant_installed
 
 if TYPE_CHECKING:
     import numpy as np
     from torch import Tensor
 
-    from refprotofl.methods.base.aggregation import Aggregator
-    from refprotofl.methods.base.samples import Samples
-    from refprotofl.methods.declaration import Method
+    from refprotofl.methods import Aggregator, Method, Samples
     from refprotofl.models import SplitModel
     from refprotofl.privacy.accounted_client import MakeClient
     from refprotofl.privacy.dp_sgd import SampleNoise, Streams

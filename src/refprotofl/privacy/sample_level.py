@@ -13,9 +13,7 @@ import torch
 from torch import nn
 
 from refprotofl.core import InputError, is_reference
-from refprotofl.methods.base.samples import Samples
-from refprotofl.methods.catalogue import depends_on_rounds, find_method
-from refprotofl.methods.declaration import Method, SampleUse
+from refprotofl.methods import Method, Samples, SampleUse, depends_on_rounds, find_method
 from refprotofl.models import SplitModel
 from refprotofl.privacy.accounted_client import AccountedClient, MakeClient, planned, public_size
 from refprotofl.privacy.accounting import Relation, Spent, bounded, epsilon
@@ -24,7 +22,7 @@ from refprotofl.privacy.interface import Mechanism, setting
 from refprotofl.privacy.sealed_samples import PrivateSamples
 
 if TYPE_CHECKING:
-    from refprotofl.methods.base.training import Loss
+    from refprotofl.methods import Loss
 
 RELATION: Relation = "zero-out-one"
 

@@ -10,7 +10,7 @@ from typing import ClassVar, NoReturn
 from torch import Tensor
 
 from refprotofl.core import PrivacyError
-from refprotofl.methods.base.samples import Samples
+from refprotofl.methods import Samples
 from refprotofl.privacy.dp_sgd import SampleNoise
 from refprotofl.privacy.interface import setting
 

@@ -8,7 +8,7 @@ from typing import Any
 from refprotofl.core import InputError, RefProtoFLError
 from refprotofl.experiment import Experiment, differences
 from refprotofl.federation import changed_since
-from refprotofl.methods.catalogue import TABLES, find_method
+from refprotofl.methods import TABLES, find_method
 from refprotofl.records import Summary, read_json, read_summary
 from refprotofl.studies.results import Result
 

@@ -9,8 +9,7 @@ from typing import TypeVar
 
 from refprotofl.evaluation import METRICS, PROTOCOLS
 from refprotofl.experiment import Experiment
-from refprotofl.methods.catalogue import find_method
-from refprotofl.methods.compressors import create_compressor
+from refprotofl.methods import create_compressor, find_method
 from refprotofl.privacy import Spent
 from refprotofl.records import Summary
 from refprotofl.report.costs import words

@@ -10,8 +10,7 @@ from refprotofl.core import ADAPTER, ALL, WITHOUT_NORMS, Parts
 from refprotofl.data import load_federated
 from refprotofl.experiment import Experiment
 from refprotofl.federation import resolve
-from refprotofl.methods.catalogue import METHODS, find_method
-from refprotofl.methods.declaration import Cost
+from refprotofl.methods import METHODS, Cost, find_method
 from refprotofl.models import build_model
 
 _OPERATIONS: dict[type[ast.operator], Callable[[int, int], int]] = {

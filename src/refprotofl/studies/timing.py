@@ -14,7 +14,7 @@ from tempfile import TemporaryDirectory
 from refprotofl.core import MachineError, RefProtoFLError, RunError
 from refprotofl.experiment import Experiment
 from refprotofl.federation import Workers, run
-from refprotofl.methods.catalogue import find_method
+from refprotofl.methods import find_method
 from refprotofl.privacy import create_mechanism
 from refprotofl.records import Summary, describe_machine, read_events
 from refprotofl.studies.trials import Trial

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from refprotofl.core import InputError, for_file_name
 from refprotofl.experiment import Experiment, load_experiment
-from refprotofl.methods.catalogue import depends_on_rounds, find_method
+from refprotofl.methods import depends_on_rounds, find_method
 from refprotofl.studies.rows import Row, key_of, read_switches
 
 

@@ -12,9 +12,7 @@ from typing import Protocol
 from refprotofl.core import DataError, GuardError, InputError, MachineError, PrivacyError, RefProtoFLError, State
 from refprotofl.engines.engine import STOPS, Code, Request, Result, start_ahead
 from refprotofl.engines.local.store import ClientStore, Location
-from refprotofl.methods.base.client import ClientContext
-from refprotofl.methods.base.schema import Refused
-from refprotofl.methods.base.training import Diverged
+from refprotofl.methods import ClientContext, Diverged, Refused
 from refprotofl.wire import Message, decode, encode
 
 Failed = Callable[[int, int, str, Exception], None]  # client, round, verb, error

@@ -10,7 +10,7 @@ from refprotofl.core import RefProtoFLError, one_compute_thread, references, str
 from refprotofl.data import balanced_draw
 from refprotofl.experiment import Experiment
 from refprotofl.export.trained_model import load_aggregated, load_trained, read_committed
-from refprotofl.methods.base.training import embed
+from refprotofl.methods import embed
 from refprotofl.records import load_state
 from refprotofl.report.page.elements import Cell, Column, Figure, words
 

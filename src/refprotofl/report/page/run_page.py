@@ -8,8 +8,7 @@ from typing import Any
 from refprotofl.core import Links, RefProtoFLError, counted, duration, percent, size
 from refprotofl.evaluation import METRICS, PROTOCOLS
 from refprotofl.experiment import Experiment
-from refprotofl.methods.catalogue import METHODS
-from refprotofl.methods.compressors import built_in_compressor
+from refprotofl.methods import METHODS, built_in_compressor
 from refprotofl.records import read_manifest
 from refprotofl.records.safe_io import CHECKPOINT
 from refprotofl.report.costs import shared_by

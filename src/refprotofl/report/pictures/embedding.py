@@ -16,7 +16,7 @@ from refprotofl.core import DataError, InputError, State, counted, digest_value,
 from refprotofl.data import balanced_draw
 from refprotofl.data.dataset import Labels
 from refprotofl.export.trained_model import AggregatedModel, load_aggregated, load_trained
-from refprotofl.methods.base.training import embed
+from refprotofl.methods import embed
 from refprotofl.models import SplitModel
 from refprotofl.report.pictures.style import INK, check_suffix, end_of, open_figure, remove_frame, shortened
 

@@ -14,8 +14,7 @@ import torch
 from torch import Tensor
 
 from refprotofl.core import stream
-from refprotofl.methods.base.samples import Samples
-from refprotofl.methods.base.training import embed
+from refprotofl.methods import Samples, embed
 from refprotofl.models import SplitModel
 from refprotofl.privacy import Mechanism
 

@@ -14,7 +14,7 @@ from scipy.stats import rankdata
 from torch import Tensor
 
 from refprotofl.core import stream
-from refprotofl.methods.base.training import classify, embed
+from refprotofl.methods import classify, embed
 from refprotofl.models import SplitModel
 
 Scores = NDArray[np.float64]

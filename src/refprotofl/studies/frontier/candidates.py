@@ -14,7 +14,7 @@ from refprotofl.core import InputError, read_whole
 from refprotofl.experiment import Experiment
 from refprotofl.experiment.configuration import VALIDATION
 from refprotofl.federation import prepare
-from refprotofl.methods.catalogue import find_method
+from refprotofl.methods import find_method
 from refprotofl.studies.frontier.limits import Limit, message_within
 from refprotofl.studies.rows import Row, read_row, read_switches
 from refprotofl.studies.trials import Base, Trial, rung

@@ -13,7 +13,7 @@ from statistics import fmean
 from refprotofl.core import InputError, RunError
 from refprotofl.evaluation import check_protocol
 from refprotofl.federation import prepare
-from refprotofl.methods.catalogue import depends_on_rounds
+from refprotofl.methods import depends_on_rounds
 from refprotofl.studies.frontier.candidates import Candidate, Request
 from refprotofl.studies.frontier.limits import Sent, sent_by, sent_in
 from refprotofl.studies.planner import Outcomes, Study

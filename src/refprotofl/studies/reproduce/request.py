@@ -8,7 +8,7 @@ from refprotofl.core import InputError, is_reference
 from refprotofl.data import load_dataset
 from refprotofl.data.loading import NAMES, locate
 from refprotofl.experiment import PRESETS, load_experiment, set_keys
-from refprotofl.methods.catalogue import find_method
+from refprotofl.methods import find_method
 from refprotofl.studies.reproduce import studies
 from refprotofl.studies.reproduce.our_studies import OURS, our_studies
 from refprotofl.studies.reproduce.studies import Grid, Scope, Tuned, Variant, scored_by, studies_of

@@ -19,7 +19,7 @@ from typing import Literal
 from refprotofl.core import InputError, for_file_name
 from refprotofl.evaluation import check_protocol
 from refprotofl.experiment import load_experiment, set_keys
-from refprotofl.methods.catalogue import find_method
+from refprotofl.methods import find_method
 from refprotofl.report.comparable import check_settings
 from refprotofl.studies.reproduce.verdicts import PRESET, Setting
 from refprotofl.studies.results import Result

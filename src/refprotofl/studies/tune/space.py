@@ -12,7 +12,7 @@ from typing import Any
 
 from refprotofl.core import InputError
 from refprotofl.experiment import read_settings
-from refprotofl.methods.catalogue import TABLES
+from refprotofl.methods import TABLES
 from refprotofl.studies.rows import read_switches, split_list
 
 _DIMENSION = re.compile(r"(?:(?P<method>[^@]+)@)?(?P<key>[A-Za-z][\w.-]*)\s*=\s*(?P<values>\S.*?)\s*")
