@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from refprotofl.methods.base.broadcast import StepDownlink, held, hold
     from refprotofl.methods.base.client import Client, ClientContext
     from refprotofl.methods.base.cohort import Cohort
-    from refprotofl.methods.base.compressor import Compressor
+    from refprotofl.methods.base.compressor import CompressedDownlink, Compressor, Draw
     from refprotofl.methods.base.gradients import add_to_gradients, in_turn, proximal_term
     from refprotofl.methods.base.optimisers import GradHook
     from refprotofl.methods.base.samples import Samples
@@ -84,6 +84,7 @@ if TYPE_CHECKING:
         lazy,
         releases_of_weights,
     )
+    from refprotofl.methods.feedback import FEEDBACKS, Ef21Feedback, ErrorFeedback, Feedback
 else:
     __getattr__, __dir__ = lazy_names(__name__)
 
@@ -92,6 +93,7 @@ __all__ = [
     "ALL",
     "BODY",
     "BY_HOLDERS",
+    "FEEDBACKS",
     "HEAD",
     "LOST",
     "METHODS",
@@ -103,13 +105,18 @@ __all__ = [
     "Client",
     "ClientContext",
     "Cohort",
+    "CompressedDownlink",
     "Compressor",
     "Cost",
     "Dense",
     "Diverged",
+    "Draw",
+    "Ef21Feedback",
     "Either",
+    "ErrorFeedback",
     "FedAvgClient",
     "FedAvgServer",
+    "Feedback",
     "Fields",
     "GradHook",
     "Loss",

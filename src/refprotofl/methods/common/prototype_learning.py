@@ -12,13 +12,19 @@ from torch.nn import functional
 
 from refprotofl.core import CPU, stream
 from refprotofl.experiment import Experiment, Train
-from refprotofl.methods import erpa
-from refprotofl.methods.aggregators import create_aggregator
+from refprotofl.methods import (
+    Client,
+    Penalty,
+    Samples,
+    check_alignment,
+    class_means,
+    create_aggregator,
+    cross_entropy,
+    erpa,
+    minimise,
+)
 from refprotofl.methods.base import guards
-from refprotofl.methods.base.client import Client
-from refprotofl.methods.base.samples import Samples
-from refprotofl.methods.base.training import Penalty, check_alignment, cross_entropy, minimise
-from refprotofl.methods.common.prototypes import ClassMeans, class_means, with_quorum
+from refprotofl.methods.common.prototypes import ClassMeans, with_quorum
 
 
 @dataclass(frozen=True)

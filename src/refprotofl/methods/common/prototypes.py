@@ -13,12 +13,20 @@ from torch import Tensor
 from torch.nn import functional
 
 from refprotofl.experiment import Experiment
-from refprotofl.methods import erpa
-from refprotofl.methods.base.client import Client
-from refprotofl.methods.base.samples import Samples
-from refprotofl.methods.base.schema import Dense, Fields, Refused, Scope, ValidatedMessage, class_ids, whole_numbers
+from refprotofl.methods import (
+    Client,
+    Dense,
+    Fields,
+    Refused,
+    Samples,
+    Scope,
+    ValidatedMessage,
+    class_ids,
+    embed,
+    erpa,
+    whole_numbers,
+)
 from refprotofl.methods.base.screening import longest_row
-from refprotofl.methods.base.training import embed
 from refprotofl.privacy import open_samples
 from refprotofl.wire import Message
 

@@ -9,7 +9,6 @@ machine, and with it what two sides make of one message. A test computes them.
 """
 
 import math
-from collections.abc import Callable
 from functools import cache
 
 import numpy as np
@@ -17,10 +16,10 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from refprotofl.methods import Draw
+
 BLOCK = 4096  # values that are rotated together
 _AT_ONCE = 16  # blocks: as many as stay in a processor's cache
-
-Draw = Callable[[], np.random.Generator]  # the stream of the signs, from its start; both sides have it
 
 
 def number_of_blocks(size: int) -> int:

@@ -9,16 +9,26 @@ from functools import partial
 import torch
 from torch import Tensor
 
+from refprotofl.methods import (
+    Client,
+    Cohort,
+    Dense,
+    Fields,
+    MessageSchema,
+    Scope,
+    Server,
+    Upload,
+    ValidatedMessage,
+    Whole,
+    aggregate_uploads,
+    apply_update,
+    create_compressor,
+    declare,
+    hold,
+)
 from refprotofl.methods.base import guards
-from refprotofl.methods.base.aggregation import Upload, aggregate_uploads, apply_update
-from refprotofl.methods.base.broadcast import hold
 from refprotofl.methods.base.broadcast import load_shared as load_shared
 from refprotofl.methods.base.broadcast import rebuild as rebuild
-from refprotofl.methods.base.client import Client
-from refprotofl.methods.base.cohort import Cohort
-from refprotofl.methods.base.schema import Dense, Fields, MessageSchema, Scope, ValidatedMessage, Whole, declare
-from refprotofl.methods.base.server import Server
-from refprotofl.methods.compressors import create_compressor
 from refprotofl.wire import Message
 
 # The fields

@@ -6,8 +6,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from refprotofl.methods.base.compressor import Compressor, Draw
-from refprotofl.methods.base.schema import Dense, Fields, ValidatedMessage
+from refprotofl.methods import Compressor, Dense, Draw, ErrorFeedback, Fields, ValidatedMessage
 from refprotofl.methods.common.rotated_quantiser import (
     from_bits,
     levels,
@@ -19,7 +18,6 @@ from refprotofl.methods.common.rotated_quantiser import (
     unrotated,
     widths,
 )
-from refprotofl.methods.feedback import ErrorFeedback
 from refprotofl.wire import Counted, Message
 
 

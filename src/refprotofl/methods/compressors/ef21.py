@@ -2,8 +2,8 @@
 
 from typing import ClassVar
 
+from refprotofl.methods import Ef21Feedback, ErrorFeedback
 from refprotofl.methods.compressors.top_k import TopK
-from refprotofl.methods.feedback import Ef21Feedback, ErrorFeedback
 
 
 class Ef21(TopK):

@@ -6,8 +6,7 @@ import torch
 from torch import Tensor
 
 from refprotofl.core import State
-from refprotofl.methods.base.compressor import Compressor, Draw
-from refprotofl.methods.base.schema import Dense, Fields, ValidatedMessage
+from refprotofl.methods import Compressor, Dense, Draw, Fields, ValidatedMessage
 from refprotofl.wire import Message
 
 

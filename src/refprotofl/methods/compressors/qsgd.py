@@ -9,9 +9,7 @@ from torch.nn import functional
 
 from refprotofl.core import InputError
 from refprotofl.experiment import Compress
-from refprotofl.methods.base.compressor import Compressor, Draw
-from refprotofl.methods.base.schema import Dense, Fields, ValidatedMessage
-from refprotofl.methods.feedback import ErrorFeedback, Feedback
+from refprotofl.methods import Compressor, Dense, Draw, ErrorFeedback, Feedback, Fields, ValidatedMessage
 from refprotofl.wire import Counted, Message
 
 

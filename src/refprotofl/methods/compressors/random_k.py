@@ -5,9 +5,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from refprotofl.methods import apud
-from refprotofl.methods.base.compressor import Compressor, Draw
-from refprotofl.methods.base.schema import Dense, Fields, ValidatedMessage
+from refprotofl.methods import Compressor, Dense, Draw, Fields, ValidatedMessage, apud
 from refprotofl.wire import Message
 
 

@@ -6,11 +6,18 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from refprotofl.methods import apud
-from refprotofl.methods.base.compressor import CompressedDownlink, Compressor, Draw
-from refprotofl.methods.base.schema import Dense, Fields, Refused, ValidatedMessage
-from refprotofl.methods.declaration import NAMED_BY_SIZE
-from refprotofl.methods.feedback import ErrorFeedback
+from refprotofl.methods import (
+    NAMED_BY_SIZE,
+    CompressedDownlink,
+    Compressor,
+    Dense,
+    Draw,
+    ErrorFeedback,
+    Fields,
+    Refused,
+    ValidatedMessage,
+    apud,
+)
 from refprotofl.wire import Counted, Message, Reader, WireError, decode_indices, encode_indices
 
 

@@ -5,11 +5,8 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from refprotofl.methods import apud
+from refprotofl.methods import NAMED_BY_SIZE, Compressor, Draw, Fields, SparseVector, ValidatedMessage, apud
 from refprotofl.methods.base import guards
-from refprotofl.methods.base.compressor import Compressor, Draw
-from refprotofl.methods.base.schema import Fields, SparseVector, ValidatedMessage
-from refprotofl.methods.declaration import NAMED_BY_SIZE
 from refprotofl.wire import Message, Sparse
 
 

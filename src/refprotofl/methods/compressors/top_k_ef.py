@@ -1,7 +1,7 @@
 """Top-k with error feedback (Stich et al. 2018, Karimireddy et al. 2019)."""
 
+from refprotofl.methods import ErrorFeedback
 from refprotofl.methods.compressors.top_k import TopK
-from refprotofl.methods.feedback import ErrorFeedback
 
 
 class TopKErrorFeedback(TopK):

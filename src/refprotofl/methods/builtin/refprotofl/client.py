@@ -12,6 +12,7 @@ from refprotofl.methods import (
     Penalty,
     ValidatedMessage,
     check_alignment,
+    class_means,
     cross_entropy,
     embed,
     erpa,
@@ -22,7 +23,7 @@ from refprotofl.methods import (
 from refprotofl.methods.builtin.refprotofl import Options, masked
 from refprotofl.methods.builtin.refprotofl.uplink import create_uplink
 from refprotofl.methods.common import weights
-from refprotofl.methods.common.prototypes import Prototypes, class_means, read_anchors, write_prototypes
+from refprotofl.methods.common.prototypes import Prototypes, read_anchors, write_prototypes
 from refprotofl.models import SplitModel
 from refprotofl.wire import Message, encode
 

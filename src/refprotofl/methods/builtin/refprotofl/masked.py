@@ -15,11 +15,10 @@ from torch import Tensor
 
 from refprotofl.core import BudgetError, State
 from refprotofl.experiment import Experiment
-from refprotofl.methods import LOST, Fields, Real, Refused, SparseVector, ValidatedMessage, apud, norm
+from refprotofl.methods import FEEDBACKS, LOST, Fields, Real, Refused, SparseVector, ValidatedMessage, apud, norm
 from refprotofl.methods.base import guards
 from refprotofl.methods.builtin.refprotofl import Options
 from refprotofl.methods.common.prototypes import Prototypes, write_prototypes
-from refprotofl.methods.feedback import FEEDBACKS
 from refprotofl.wire import Message, Sparse, encode, largest_within
 
 DTYPES = {"float32": torch.float32, "float16": torch.float16, "bfloat16": torch.bfloat16, "int8": torch.int8}

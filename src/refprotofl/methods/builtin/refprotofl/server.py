@@ -30,9 +30,9 @@ from refprotofl.methods import (
     Whole,
     aggregate_uploads,
     apply_update,
+    create_aggregator,
     declare,
 )
-from refprotofl.methods.aggregators import create_aggregator
 from refprotofl.methods.apud import upload
 from refprotofl.methods.base import guards
 from refprotofl.methods.builtin.refprotofl import Options, masked

@@ -9,11 +9,9 @@ from torch import Tensor
 
 from refprotofl.core import tensor_of
 from refprotofl.experiment import Experiment
-from refprotofl.methods import Fields, Server, ValidatedMessage
+from refprotofl.methods import FEEDBACKS, Fields, Server, ValidatedMessage, create_compressor
 from refprotofl.methods.builtin.refprotofl import Options, masked
 from refprotofl.methods.common import weights
-from refprotofl.methods.compressors import create_compressor
-from refprotofl.methods.feedback import FEEDBACKS
 from refprotofl.wire import Message, encode
 
 if TYPE_CHECKING:

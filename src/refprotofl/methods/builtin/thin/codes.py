@@ -10,13 +10,13 @@ from torch import Tensor
 
 from refprotofl.core import BudgetError, stream
 from refprotofl.experiment import Experiment
-from refprotofl.methods import Dense, Either, Fields, Refused, Scope, ValidatedMessage, Whole
+from refprotofl.methods import Dense, Draw, Either, Fields, Refused, Scope, ValidatedMessage, Whole
 from refprotofl.methods.base import guards
 from refprotofl.methods.builtin.thin import Options
 from refprotofl.methods.builtin.thin import entropy_code as entropy
 from refprotofl.methods.builtin.thin import sparse_code as sparse
 from refprotofl.methods.builtin.thin.quantisation import Coded, code_bytes, decode_rotated, encode_rotated
-from refprotofl.methods.common.rotated_quantiser import Draw, number_of_blocks
+from refprotofl.methods.common.rotated_quantiser import number_of_blocks
 from refprotofl.wire import Counted, Message, WireError, encode
 
 MOST_BITS = 8.0  # per weight: the most that a budget buys, and the rate of the whole model after missed rounds

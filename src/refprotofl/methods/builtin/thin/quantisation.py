@@ -15,9 +15,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from refprotofl.methods import Draw
 from refprotofl.methods.common.rotated_quantiser import (
     MOST_BITS,
-    Draw,
     error,
     from_bits,
     levels,
