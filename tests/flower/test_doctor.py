@@ -22,8 +22,9 @@ from tests.flower.breaking import shift_clock
 from refprotofl.cli.entry import main
 from refprotofl.deploy import doctor
 from refprotofl.deploy.certificates import write_certificates
-from refprotofl.deploy.doctor import Finding, examine, reach
+from refprotofl.deploy.doctor import Finding, examine
 from refprotofl.deploy.node_config import NodeConfig
+from refprotofl.engines.flower.doctor import AHEAD, BEHIND, reach
 from refprotofl.engines.flower.doors import ACTIVATE
 from refprotofl.experiment import Experiment
 from refprotofl.experiment.presets import load_experiment
@@ -51,7 +52,7 @@ def kit(apart: Path, tmp_path: Path) -> Kit:
 
 def found(kit: Path, experiment: Experiment | None = None) -> dict[str, Finding]:
     def ask(kit: Path, config: NodeConfig) -> Iterator[Finding]:
-        return reach(kit, config.name, config.address, dict, ACTIVATE)
+        return reach(kit, config.name, config.address, dict)
 
     return {one.subject: one for one in examine(kit, experiment, ask)}
 
@@ -112,11 +113,11 @@ def test_a_clock_that_flower_would_refuse_is_found(
 
 
 def ask(kit: Path, port: int, key: str = "") -> list[Finding]:
-    return list(doctor.reach(kit, "node-1", ("127.0.0.1", port), lambda: {"X-Key": key}, ACTIVATE))
+    return list(reach(kit, "node-1", ("127.0.0.1", port), lambda: {"X-Key": key}))
 
 
 def test_the_bounds_are_flowers() -> None:
-    assert (doctor.AHEAD, doctor.BEHIND) == (SYSTEM_TIME_TOLERANCE, TIMESTAMP_TOLERANCE + SYSTEM_TIME_TOLERANCE)
+    assert (AHEAD, BEHIND) == (SYSTEM_TIME_TOLERANCE, TIMESTAMP_TOLERANCE + SYSTEM_TIME_TOLERANCE)
 
 
 @pytest.mark.parametrize(
@@ -148,7 +149,7 @@ def test_an_authority_outside_its_dates_is_found(
 def test_a_servers_certificate_that_expired_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its authority is still valid, as after a clock was wrong for a while."""
     with serving(tmp_path / "server", 0) as port:
-        monkeypatch.setattr("refprotofl.deploy.doctor.ssl.create_default_context", expired_context)
+        monkeypatch.setattr("refprotofl.engines.flower.doctor.ssl.create_default_context", expired_context)
         (server,) = ask(tmp_path / "server", port)
     assert (
         server.words == f"The certificate of 127.0.0.1:{port} has expired: the operator makes a new site and new kits."

@@ -10,8 +10,8 @@ import typer
 
 from refprotofl.cli.app import INTERRUPTED, DataDir, File, Preset, Seed, Settings, app, read_path, with_seed
 from refprotofl.cli.output import Column, say, show, warn
-from refprotofl.cli.transports import TransportName, connect, require_extra
 from refprotofl.core import DataError, InputError, RunError, counted, with_port
+from refprotofl.deploy.transports import TRANSPORTS, TransportName
 
 if TYPE_CHECKING:
     from refprotofl.deploy.operator import Operator, RunStatus
@@ -34,7 +34,7 @@ def _open(folder: Path) -> "tuple[Site, Operator]":
 
     site = read_site(folder)
     _go_quiet(site)
-    return site, connect(site)
+    return site, site.transport.connect(site)
 
 
 def _go_quiet(site: "Site") -> None:
@@ -72,7 +72,7 @@ def init(
     from refprotofl.deploy.kits import read_names, write_kits
     from refprotofl.deploy.site import INSECURE, SiteKeys, create_site
 
-    require_extra(transport)
+    TRANSPORTS[transport].require_extra()
     called = read_names(names, nodes)
     first = called[0] if called else "node-0"
     keys = SiteKeys(
@@ -94,12 +94,11 @@ def init(
     say(f"  refprotofl deploy start {named}")
     say(f"On each node, with its kit and refprotofl[{transport}] there:")
     say("  edit node.toml (data-path); refprotofl deploy doctor .; ./start.sh")
-    if transport == "mqtt":
-        say("On the server, for each node.csr that a node sends; its certificate goes back to it as node.crt:")
-        say(f"  refprotofl deploy admit {named} {shlex.quote(first)} node.csr")
-    elif not insecure:
-        say("On the server, for each node.key.pub that a node sends:")
-        say(f"  refprotofl deploy admit {named} {shlex.quote(first)} node.key.pub")
+    if not insecure:
+        key, certificate = site.transport.key_file, site.transport.certificate
+        back = f"; its certificate goes back to it as {certificate}" if certificate else ""
+        say(f"On the server, for each {key} that a node sends{back}:")
+        say(f"  refprotofl deploy admit {named} {shlex.quote(first)} {key}")
     say("On the server:")
     say(f"  refprotofl deploy run {named} experiment.toml --out run")
 
@@ -117,7 +116,7 @@ def start(
     from refprotofl.deploy.site import INSECURE, read_site
 
     site = read_site(folder)
-    require_extra(site.keys.transport)
+    site.transport.require_extra()
     if site.keys.insecure:
         warn(INSECURE)
     process, address = start(site, bind)
@@ -228,8 +227,8 @@ def admit(
     site, operator = _open(folder)
     number, mark = admit(site, operator, name, key, client)
     say(f"Admitted {name} as client {number}; the SHA-256 of its key is {mark}.")
-    if site.keys.transport == "mqtt":
-        say(f"Its certificate, which the node needs as node.crt in its kit: {site.certificate(mark)}")
+    if needed := site.transport.certificate:
+        say(f"Its certificate, which the node needs as {needed} in its kit: {site.certificate(mark)}")
 
 
 @deploy_app.command("revoke", epilog="Example: refprotofl deploy revoke site node-0")
@@ -335,6 +334,6 @@ def demo(
     """
     from refprotofl.deploy.demo import demonstrate
 
-    require_extra(transport)
-    digest = demonstrate(nodes, transport, connect, say)
+    TRANSPORTS[transport].require_extra()
+    digest = demonstrate(nodes, transport, say)
     say(f"The digests agree: {digest[:12]}. Server and nodes are stopped, and their files removed.")

@@ -8,14 +8,9 @@ import typer
 from refprotofl.cli.app import app, read_path
 from refprotofl.cli.deploy import deploy_app
 from refprotofl.cli.output import say
-from refprotofl.cli.transports import require_extra, serve_node
 from refprotofl.core import InputError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from refprotofl.deploy.doctor import Finding
-    from refprotofl.deploy.node_config import NodeConfig
     from refprotofl.experiment import Experiment
 
 Kit = Annotated[Path, typer.Argument(help="The folder of a node's kit.", parser=read_path, metavar="KIT")]
@@ -27,7 +22,9 @@ def node(kit: Kit) -> None:
 
     It runs installed code only, in one process that keeps data and model in memory, and reconnects by itself.
     """
-    serve_node(kit)
+    from refprotofl.deploy.node_config import read_node_config
+
+    read_node_config(kit).transport_kind.serve(kit)
 
 
 @deploy_app.command("doctor", epilog="Example: refprotofl deploy doctor site/kits/node-0 --experiment experiment.toml")
@@ -43,30 +40,13 @@ def doctor(
 
     known = None if experiment is None else _read_experiment(experiment)
     bad = []
-    for one in examine(kit, known, _reach):
+    for one in examine(kit, known):
         sign = {True: "ok", False: "FIX", None: "?"}[one.fine]
         say(f"{sign:>3}  {one.subject}: {one.words}")
         bad += [one.subject] if one.fine is False else []
     if bad:
         raise InputError(f"This node cannot take part yet: {', '.join(bad)}.")
     say("This node can take part.")
-
-
-def _reach(kit: Path, config: "NodeConfig") -> "Iterator[Finding]":
-    """Yield the findings about the server of a node, whatever its transport."""
-    from refprotofl.deploy.doctor import reach
-    from refprotofl.deploy.kits import load_key
-
-    require_extra(config.transport)
-    if config.transport == "mqtt":
-        from refprotofl.engines.mqtt.doctor import reach_broker
-
-        yield from reach_broker(kit, config)
-        return
-    from refprotofl.engines.flower.doors import ACTIVATE
-    from refprotofl.engines.flower.internals import signed_headers
-
-    yield from reach(kit, config.name, config.address, lambda: signed_headers(load_key(kit, config.name)), ACTIVATE)
 
 
 def _read_experiment(path: Path) -> "Experiment":

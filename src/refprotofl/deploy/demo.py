@@ -11,14 +11,14 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
-from typing import Literal
 
 from refprotofl.core import MachineError, RunError
 from refprotofl.data import client_file, export_federation, load_federated
-from refprotofl.deploy.kits import key_file, write_kits
-from refprotofl.deploy.operator import Operator, admit, follow
+from refprotofl.deploy.kits import write_kits
+from refprotofl.deploy.operator import admit, follow
 from refprotofl.deploy.server_process import QUIET, start, stop
 from refprotofl.deploy.site import Site, SiteKeys, create_site
+from refprotofl.deploy.transports import TransportName
 from refprotofl.experiment import load_experiment
 from refprotofl.federation import run
 from refprotofl.records import first_difference
@@ -27,10 +27,9 @@ ROUNDS = 3
 PATIENCE = 120.0  # seconds that a node has to make its key
 
 Say = Callable[[str], None]
-Transport = Literal["flower", "mqtt"]
 
 
-def demonstrate(nodes: int, transport: Transport, connect: Callable[[Site], Operator], say: Say) -> str:
+def demonstrate(nodes: int, transport: TransportName, say: Say) -> str:
     """Return the state digest that both runs ended with; RunError if they differ."""
     with tempfile.TemporaryDirectory(prefix="refprotofl-demo-") as name, ExitStack() as cleanup:
         folder = Path(name)
@@ -52,12 +51,12 @@ def demonstrate(nodes: int, transport: Transport, connect: Callable[[Site], Oper
         say(f"   Process {process}, devices on {address}:{port}.")
 
         say("4. Start the nodes; each makes its key, which the operator admits.")
-        operator = connect(site)
+        operator = site.transport.connect(site)
         for number in range(nodes):
             cleanup.enter_context(_node(site, number, folder / "data" / client_file(number)))
         for number in range(nodes):
             _await_key(site, number)
-            client, mark = admit(site, operator, f"node-{number}", site.kit(number) / key_file(site))
+            client, mark = admit(site, operator, f"node-{number}", site.kit(number) / site.transport.key_file)
             say(f"   Admitted node-{number} as client {client}, key {mark[:16]}…")
 
         say(f"5. Run {ROUNDS} rounds over TLS.")
@@ -113,7 +112,7 @@ def _node(site: Site, number: int, data: Path) -> Iterator[None]:
 
 def _await_key(site: Site, number: int) -> None:
     until = time.monotonic() + PATIENCE
-    while not (site.kit(number) / key_file(site)).exists():
+    while not (site.kit(number) / site.transport.key_file).exists():
         if time.monotonic() > until:
             raise MachineError(f"node-{number} has made no key within {PATIENCE:g} s.{_logs(site)}")
         time.sleep(0.1)

@@ -19,10 +19,11 @@ from cryptography.x509.oid import NameOID
 
 from refprotofl.core import DataError, InputError, counted, with_port
 from refprotofl.deploy.site import Site
+from refprotofl.deploy.transports import FLOWER, MQTT
 from refprotofl.records import create_file, ensure_folder, write_whole
 
-KEY, PUBLIC_KEY, AUTHORITY = "node.key", "node.key.pub", "ca.crt"
-REQUEST = "node.csr"  # with which a node asks for a certificate, over MQTT
+KEY, AUTHORITY = "node.key", "ca.crt"
+PUBLIC_KEY, REQUEST = FLOWER.key_file, MQTT.key_file
 
 
 def write_kits(site: Site, names: Sequence[str] = ()) -> None:
@@ -52,7 +53,7 @@ def _write_kit(site: Site, node: int, name: str) -> None:
         "refprotofl-node.service": (_unit(node), 0o644),
         "Containerfile": (CONTAINER, 0o644),
     }.items():
-        create_file(kit / file, text.replace("EXTRA", site.keys.transport).encode(), mode)
+        create_file(kit / file, text.replace("EXTRA", site.transport.name).encode(), mode)
 
 
 def load_key(kit: Path, name: str) -> ec.EllipticCurvePrivateKey:
@@ -89,33 +90,20 @@ def write_request(kit: Path, key: ec.EllipticCurvePrivateKey, name: str) -> None
     write_whole(path, request.public_bytes(Encoding.PEM))
 
 
-def key_file(site: Site) -> str:
-    """Return the file by which the operator admits a node."""
-    return REQUEST if site.keys.transport == "mqtt" else PUBLIC_KEY
-
-
 def _node_config(site: Site, name: str) -> str:
     address = site.keys.broker or with_port(site.keys.host, site.keys.port)
     return f"""# This node's settings; only its owner decides them.
 server = {json.dumps(address)}
-transport = {json.dumps(site.keys.transport)}
+transport = {json.dumps(site.transport.name)}
 name = {json.dumps(name)}           # the name under which its key is admitted
 data-path = "data"        # a .npz file, a table, a folder of class folders, or module:function
 store = "store"           # its private state; only its owner can read it
 # modules = "mine:Method" # code of the experiment that may be imported here
 # uplink-budget = "20 kB" # the most that it sends in a round, where the experiment has a budget, too
-{OWN[site.keys.transport]}# keep-runs = 3           # the number of runs whose state its store keeps
+{site.transport.settings}# keep-runs = 3           # the number of runs whose state its store keeps
 # hold-out = 0.2          # share kept for testing if the data come without test samples
 """
 
-
-OWN = {  # by transport
-    "flower": "# look-every = 3          # the longest pause in seconds between two looks for work\n",
-    "mqtt": """# rate = "50 kB"          # the most that it sends per second
-# hours = "22:00-06:00"   # when it may send, by this device's clock
-# keep-alive = 60         # seconds of silence after which it sends a ping
-""",
-}
 
 START = """#!/bin/sh
 # Runs this node until it is stopped, and starts it again when it was killed.

@@ -4,12 +4,13 @@ import datetime
 import tomllib
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, Self
 
 from platformdirs import user_data_path
 from pydantic import Field, ValidationError
 
 from refprotofl.core import InputError, is_reference, references
+from refprotofl.deploy.transports import TRANSPORTS, TransportKind, TransportName
 from refprotofl.experiment import Bytes, Count, Experiment, Table, Text
 from refprotofl.experiment.keys import explain, keys, no_such_key
 
@@ -20,7 +21,7 @@ CODE_OF_NODES = ("method", "model.name", "own")  # the keys of an experiment who
 class NodeConfig(Table):
     server: str = Field("", description="the server's address, as host:port")
     name: str = Field("", description="the name under which the node's key is admitted")
-    transport: Literal["flower", "mqtt"] = Field("flower", description="what carries the messages: flower or mqtt")
+    transport: TransportName = Field("flower", description="what carries the messages: flower or mqtt")
     data_path: Text = Field(description="the node's data: a .npz file, a folder of class folders or module:function")
     store: str = Field("", description="the folder that the node keeps its private state in")
     client: Count | None = Field(None, description="the client that the node must be; without it, as it is admitted")
@@ -60,6 +61,10 @@ class NodeConfig(Table):
             raise InputError(f"{FILE}: {explain(error, cls)}") from None
         found.may_send()
         return found
+
+    @property
+    def transport_kind(self) -> TransportKind:
+        return TRANSPORTS[self.transport]
 
     @property
     def address(self) -> tuple[str, int]:

@@ -22,10 +22,6 @@ STARTING = 120.0  # seconds that the server has to come up
 ANSWERING = 5.0  # seconds that it has to answer a request
 STOPPING = 30.0  # seconds that it has to end
 EVERYWHERE = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # an address to listen on, and where it is then found
-PROGRAMS = {  # the server's program by transport
-    "flower": "refprotofl.engines.flower.superlink",
-    "mqtt": "refprotofl.engines.mqtt.server",
-}
 QUIET = {  # turns off telemetry and update checks
     "FLWR_TELEMETRY_ENABLED": "0",
     "FLWR_DISABLE_UPDATE_CHECK": "1",
@@ -42,8 +38,7 @@ def environment(site: Site) -> dict[str, str]:
 
 def check_certificates(site: Site) -> None:
     """Raise InputError if a certificate of the site has expired or is not valid yet."""
-    names = ("ca.crt", "server.crt", "client.crt") if site.keys.transport == "mqtt" else ("ca.crt", "server.crt")
-    for name in () if site.keys.insecure else names:
+    for name in () if site.keys.insecure else site.transport.certificates:
         problem = validity_problem(site.server / name)
         if problem:
             raise InputError(problem)
@@ -95,7 +90,7 @@ def _start(site: Site, address: str) -> tuple[int, str]:
 
 
 def _launch(site: Site, address: str) -> "subprocess.Popen[bytes]":
-    command = [sys.executable, "-m", PROGRAMS[site.keys.transport], str(site.folder.absolute()), address]
+    command = [sys.executable, "-m", site.transport.server, str(site.folder.absolute()), address]
     with site.log.open("ab") as log:
         process = subprocess.Popen(
             command,
@@ -188,7 +183,7 @@ def _answers(host: str, port: int) -> bool:
 
 
 def _is_ready(site: Site, process: int, near: str) -> bool:
-    if site.keys.transport == "flower":
+    if site.transport.http:
         return all(_serves(site, *one) for one in ((near, site.keys.port), ("127.0.0.1", site.keys.operator_port)))
     try:
         ready = site.ready.read_text() == str(process)

@@ -8,13 +8,14 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated
 
 from filelock import FileLock, Timeout
 from pydantic import Field, ValidationError
 
 from refprotofl.core import LOOPBACK, DataError, InputError, MachineError, read_host, read_whole
 from refprotofl.deploy.certificates import sign_revocations, write_certificates, write_client
+from refprotofl.deploy.transports import TRANSPORTS, TransportKind, TransportName
 from refprotofl.experiment import Bytes, Switch, Table, Text
 from refprotofl.experiment.keys import explain
 from refprotofl.records import create_file, ensure_folder, read_file
@@ -38,7 +39,7 @@ class SiteKeys(Table):
     port: Port = Field(description="the port for nodes")
     operator_port: Port = Field(description="the port on 127.0.0.1 for the operator's commands and for runs")
     nodes: Number = Field(description="the number of kits")
-    transport: Literal["flower", "mqtt"] = Field("flower", description="what carries the messages")
+    transport: TransportName = Field("flower", description="what carries the messages")
     broker: str = Field("", description="the host:port of a broker that you run; empty: mosquitto, started here")
     insecure: Switch = Field(False, description="without TLS and keys, for trials on one machine")
     max_message: Bytes = Field(64_000_000, description="the largest message that a node may send")
@@ -57,6 +58,10 @@ class Site:
     keys: SiteKeys
 
     @property
+    def transport(self) -> TransportKind:
+        return TRANSPORTS[self.keys.transport]
+
+    @property
     def server(self) -> Path:
         """The folder that never leaves the server."""
         return self.folder / "server"
@@ -64,7 +69,7 @@ class Site:
     @property
     def home(self) -> Path:
         """The transport's own folder, in place of one that all deployments of the user would share."""
-        return self.folder / self.keys.transport
+        return self.folder / self.transport.name
 
     @property
     def authority(self) -> Path | None:
@@ -97,7 +102,7 @@ class Site:
 
     @property
     def ready(self) -> Path:
-        """Return the file with the server's process id, there while an MQTT site's server is at work."""
+        """Return the file with the server's process id, there while a server without HTTP looks for runs."""
         return self.server / "server.ready"
 
     @property
@@ -153,8 +158,8 @@ def create_site(folder: Path, keys: SiteKeys) -> Site:
     site = Site(folder, keys)
     if keys.insecure and keys.host not in LOOPBACK:
         raise InputError(f"--insecure is for trials on one machine: use --host 127.0.0.1, not {keys.host}.")
-    if keys.transport == "mqtt" and keys.insecure:
-        raise InputError("--insecure is for Flower: over MQTT a node's certificate is its name at the broker.")
+    if site.transport.certificate and keys.insecure:
+        raise InputError(f"--insecure is not for {keys.transport}: a node's certificate is its name at the broker.")
     if keys.broker:
         _ = site.broker_address
     if keys.port == keys.operator_port:
@@ -165,7 +170,7 @@ def create_site(folder: Path, keys: SiteKeys) -> Site:
         ensure_folder(one, private=True)
     if not keys.insecure:
         write_certificates(site.server, keys.host)
-    if keys.transport == "mqtt":
+    if site.transport.certificate:
         write_client(site.server, BROKER_USER)
         create_file(site.server / "revoked.pem", sign_revocations(site.server, []), 0o644)
     create_file(site.server / "operator.secret", f"{secrets.token_urlsafe(32)}\n".encode(), 0o600)

@@ -11,9 +11,10 @@ from refprotofl.deploy import certificates
 from refprotofl.deploy.admission import fingerprint, read_admissions
 from refprotofl.deploy.site import Site, broker_user
 from refprotofl.deploy.transport import Node
+from refprotofl.deploy.transports import MQTT
 from refprotofl.records import ensure_folder, write_whole
 
-CERTIFICATE = "node.crt"  # in a kit
+CERTIFICATE = MQTT.certificate  # in a kit
 
 
 def issue(site: Site, name: str, public_key: bytes) -> Path:

@@ -60,11 +60,6 @@ def stop_file(site: Site, run: int) -> Path:
     return site.runs / f"{run}.stop"
 
 
-def ready_file(site: Site) -> Path:
-    """Return the file that is there while the server looks for runs."""
-    return site.server / "server.ready"
-
-
 def write_nodes(site: Site, online: dict[str, float], seen: dict[str, float]) -> None:
     """Write since when nodes are online, and when others were seen last, in seconds since 1970."""
     write_whole(_nodes(site), json.dumps({"online": online, "seen": seen}).encode())

@@ -72,7 +72,7 @@ class Server:
         self._seen = runs.read_nodes(self._site)
         self._link = server_link(self._site, "server")
         self._link.open([self._topics.presence("+")], self._deliver, self._connected)
-        write_whole(runs.ready_file(self._site), str(os.getpid()).encode())
+        write_whole(self._site.ready, str(os.getpid()).encode())
         while not ended.wait(LOOK):
             try:
                 self._look()
@@ -80,7 +80,7 @@ class Server:
                 print(problem, flush=True)
 
     def stop(self) -> None:
-        runs.ready_file(self._site).unlink(missing_ok=True)
+        self._site.ready.unlink(missing_ok=True)
         for process in self._processes.values():
             _stop(process)
         if self._broker is not None:
