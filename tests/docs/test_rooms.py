@@ -14,6 +14,7 @@ ROOT = Path(__file__).parents[2]
 PACKAGE = ROOT / "src" / "refprotofl"
 
 
+@cache
 def rooms() -> list[list[str]]:
     """The names in the first column of the table, row by row; a name ending in / is a folder."""
     text = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
@@ -33,6 +34,7 @@ def row_of(module: str) -> int | None:
     return max(fits)[1] if fits else None
 
 
+@cache
 def modules() -> dict[str, Path]:
     """Every module with the name that the table uses; a package's own is that of its folder and `__init__`."""
     return {file.relative_to(PACKAGE).with_suffix("").as_posix(): file for file in sorted(PACKAGE.rglob("*.py"))}

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from refprotofl.bench.measuring import MemoryWatch, Report, ShowProgress, alternate, ratio, silent, timed
 from refprotofl.core import InputError, counted, one_compute_thread, stream
-from refprotofl.engines.engine import EngineInfo, Record, Request, Result, start_ahead
+from refprotofl.engines import EngineInfo, Record, Request, Result, start_ahead
 from refprotofl.experiment import Experiment
 from refprotofl.federation.divergence import check_divergence
 from refprotofl.methods import Cohort, ServerContext, apud

@@ -65,9 +65,9 @@ def attack(
     """
     with nothing_kept_yet():
         limit_kernels(file, settings)
-        from refprotofl.report.tables import write_table
+        from refprotofl.report import write_table
         from refprotofl.studies import attack as study
-        from refprotofl.studies.rows import split_list
+        from refprotofl.studies import split_list
 
         request = study.Request(
             base=read_base(file, preset, settings, device),
@@ -93,7 +93,7 @@ def attack(
 
 def _draw(results: "list[CaseResult]", title: str, folder: Path) -> list[str]:
     """Draw a figure of each method."""
-    from refprotofl.report.pictures.accuracy import draw_bars
+    from refprotofl.report import draw_bars
 
     written = []
     for method in dict.fromkeys(one.case.method for one in results):

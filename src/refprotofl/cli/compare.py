@@ -28,7 +28,7 @@ from refprotofl.cli.study import Format, Margin, Methods, Seeds, StudyFolder, pl
 from refprotofl.core import InputError, counted, for_terminal
 
 if TYPE_CHECKING:
-    from refprotofl.report.comparison import OverSeeds
+    from refprotofl.report import OverSeeds
 
 Files = Annotated[
     list[Path] | None,
@@ -124,7 +124,7 @@ def _compare(file: Path | None, out_dir: Path, asked: _Asked, shown: Format, eps
         limit_kernels(file, asked.settings)
         count = read_workers(asked.workers)
         from refprotofl.studies import compare as study
-        from refprotofl.studies.rows import read_row, split_list
+        from refprotofl.studies import read_row, split_list
 
         rows = tuple(map(read_row, split_list(asked.methods)))
         request = study.Request(
@@ -156,8 +156,7 @@ def _compare(file: Path | None, out_dir: Path, asked: _Asked, shown: Format, eps
 
 
 def _draw_epsilons(rows: "list[OverSeeds]", file: Path, title: str) -> None:
-    from refprotofl.report.comparison import headline
-    from refprotofl.report.pictures.accuracy import draw_epsilons
+    from refprotofl.report import draw_epsilons, headline
 
     say(for_terminal(draw_epsilons(rows, file, headline(rows), title)), notes)
 
@@ -173,7 +172,8 @@ def _print(rows: "list[OverSeeds]", title: str, table_format: Format, out_dir: P
 
 
 def show_comparison(rows: "list[OverSeeds]", title: str, console: Console = out) -> None:
-    from refprotofl.report.formats import accuracies, efforts, footnotes, legend, metric_values, targets
+    from refprotofl.report import accuracies, efforts, footnotes, metric_values
+    from refprotofl.report.formats import legend, targets
 
     names, wraps = [Column("method", wraps=24)], {"shares": 9, "difference": 16, "verdict": 12}
     for shown, (headings, lines) in (

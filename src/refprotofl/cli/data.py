@@ -145,7 +145,7 @@ def _try_out(chosen: list[str], given: list[str]) -> "tuple[Experiment, Federate
 def _show_holders(experiment: "Experiment", data: "FederatedData", out_file: Path | None) -> None:
     """Print and draw the training samples of each client by class."""
     from refprotofl.inputs import find_kind
-    from refprotofl.report.pictures.partition import Panel, draw_partitions
+    from refprotofl.report import Panel, draw_partitions
 
     kind, counts, names = find_kind(data.dataset.kind), data.class_counts(), data.dataset.class_names
     clients = data.client_names or tuple(map(str, range(len(counts))))

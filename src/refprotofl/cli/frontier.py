@@ -25,7 +25,7 @@ from refprotofl.cli.study import Protocol, SearchAsJson, SearchSeeds, StudyFolde
 from refprotofl.core import InputError, for_terminal, read_whole
 
 if TYPE_CHECKING:
-    from refprotofl.report.page.collect import Blocks
+    from refprotofl.report import Blocks
     from refprotofl.studies.frontier.candidates import Request
     from refprotofl.studies.frontier.front import Frontier
     from refprotofl.studies.frontier.limits import Limit
@@ -91,12 +91,11 @@ def frontier(
     """
     with nothing_kept_yet():
         limit_kernels(file, settings)
+        from refprotofl.studies import CELLS, KeptResults, split_list
         from refprotofl.studies.frontier import candidates
         from refprotofl.studies.frontier.front import check
         from refprotofl.studies.frontier.front import frontier as study
         from refprotofl.studies.frontier.front_table import effort
-        from refprotofl.studies.results import CELLS, KeptResults
-        from refprotofl.studies.rows import split_list
 
         request = candidates.Request(
             base=read_base(file, preset, settings, device),
@@ -148,7 +147,7 @@ def _read_bytes(option: str, text: str) -> int:
 
 def _report(request: "Request", found: "Frontier", data: Path | None, as_json: bool) -> None:
     from refprotofl.cli.report import report_finished
-    from refprotofl.report.tables import write_table
+    from refprotofl.report import write_table
     from refprotofl.studies.frontier.front_table import blocks_of, command, plain, table_of, write_record
 
     table = table_of(request, found)
@@ -182,8 +181,7 @@ def _report(request: "Request", found: "Frontier", data: Path | None, as_json: b
 
 def _draw(request: "Request", folders: list[Path], blocks: "Blocks") -> None:
     """Draw the front."""
-    from refprotofl.report.page.collect import gather
-    from refprotofl.report.page.static_figures import draw_figures
+    from refprotofl.report import draw_figures, gather
 
     page = gather(folders, trust_code=True, blocks=blocks, protocol=request.protocol)
     draw_figures([one for one in page.figures if one.name == "frontier"], request.out / "figures")

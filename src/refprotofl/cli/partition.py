@@ -37,7 +37,7 @@ def partition(
     from refprotofl.experiment import load_experiment
     from refprotofl.federation import prepare, resolve
     from refprotofl.inputs import find_kind
-    from refprotofl.report.pictures.partition import Panel, draw_partitions
+    from refprotofl.report import Panel, draw_partitions
 
     experiment = load_experiment(file, preset, with_seed(settings, seed))
     federated = load_federated(experiment, data)

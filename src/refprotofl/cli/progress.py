@@ -18,10 +18,10 @@ from refprotofl.federation import Callback
 from refprotofl.methods import create_compressor, find_method
 from refprotofl.privacy import epsilon_sentence
 from refprotofl.records import Event, StopRecord, Summary, fedavg_bytes
+from refprotofl.report import spread
 from refprotofl.report.costs import shared_by
 from refprotofl.report.page.elements import title
-from refprotofl.report.statistics import spread
-from refprotofl.studies.trials import Trial
+from refprotofl.studies import Trial
 
 LOWEST = 3  # clients and classes in the summary
 

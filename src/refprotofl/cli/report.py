@@ -15,7 +15,7 @@ from refprotofl.core import InputError, RefProtoFLError, counted, for_terminal
 from refprotofl.report.trackers import Tracker
 
 if TYPE_CHECKING:
-    from refprotofl.report.page.collect import Blocks
+    from refprotofl.report import Blocks
     from refprotofl.report.page.elements import Page
 
 Places = Annotated[
@@ -70,7 +70,7 @@ def report(
     Nothing is trained again. Runs of a custom method are in the tables only with --trust-code.
     """
     from refprotofl.core import read_links
-    from refprotofl.report.page.collect import gather
+    from refprotofl.report import gather
 
     links = {f"link-{number}": read_links(text) for number, text in enumerate(link or (), 1)}
     path = out_file or (places[0] / "report.html" if len(places) == 1 and places[0].is_dir() else Path("report.html"))
@@ -78,7 +78,7 @@ def report(
     page = gather(places, links, data, against, trust_code=trust_code)
     write_report(page, path)
     if figures is not None:
-        from refprotofl.report.page.static_figures import draw_figures
+        from refprotofl.report import draw_figures
 
         drawn = draw_figures(page.figures, figures)
         say(f"{counted(len(drawn), 'figure')} in {for_terminal(figures)}")
@@ -113,7 +113,7 @@ def report_finished(
     protocol: str | None = None,
 ) -> None:
     """Write the report of runs that another command has just finished; an error does not fail the command."""
-    from refprotofl.report.page.collect import gather
+    from refprotofl.report import gather
 
     try:
         page = gather(  # trusted: the user has just named the code

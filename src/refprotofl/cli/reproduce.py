@@ -25,10 +25,8 @@ from refprotofl.cli.study import Margin, Seeds, StudyFolder, planning, read_marg
 from refprotofl.core import RunError, counted, duration, for_terminal
 
 if TYPE_CHECKING:
-    from refprotofl.studies.planner import Planner
+    from refprotofl.studies import KeptResults, Planner, Result, Trial
     from refprotofl.studies.reproduce.studies import Grid, Scope
-    from refprotofl.studies.results import KeptResults, Result
-    from refprotofl.studies.trials import Trial
 
 
 class TableName(StrEnum):
@@ -138,10 +136,9 @@ def reproduce(
     """
     with nothing_kept_yet():
         limit_kernels(None, settings)
+        from refprotofl.studies import CELLS, KeptResults, find_cells, split_list
         from refprotofl.studies.reproduce import request
         from refprotofl.studies.reproduce.studies import Scope
-        from refprotofl.studies.results import CELLS, KeptResults, find_cells
-        from refprotofl.studies.rows import split_list
 
         datasets = tuple(dict.fromkeys(split_list(dataset))) if dataset else request.default_datasets(preset)
         asked = request.Request(
@@ -201,7 +198,7 @@ def _without_model(grids: "dict[str, Grid]", data: Path | None) -> "list[Trial]"
 
 
 def _say_numerics(results: "dict[str, Result]") -> None:
-    from refprotofl.studies.results import count_numerics
+    from refprotofl.studies import count_numerics
 
     if results:
         say(f"Numerics of the results: {count_numerics(results.values())}", notes)
@@ -230,7 +227,7 @@ def _locate(cell: "Trial", data: Path | None, kept: "KeptResults") -> Path | Non
 
 def _write(grids: "dict[str, Grid]", results: "dict[str, Result]", last: int, out_dir: Path) -> None:
     """Write all tables to files, and print the overviews."""
-    from refprotofl.report.tables import write_table
+    from refprotofl.report import write_table
     from refprotofl.studies.reproduce.paper_tables import build_tables
 
     folder, written = out_dir / "tables", 0

@@ -14,10 +14,8 @@ from refprotofl.core import InputError, counted, for_terminal
 
 if TYPE_CHECKING:
     from refprotofl.federation import Workers
-    from refprotofl.report.tables import Table
-    from refprotofl.studies.planner import Planner
-    from refprotofl.studies.results import KeptResults
-    from refprotofl.studies.trials import Base
+    from refprotofl.report import Table
+    from refprotofl.studies import Base, KeptResults, Planner
 
 
 class Format(StrEnum):
@@ -62,7 +60,7 @@ SearchAsJson = Annotated[bool, typer.Option("--json", help="Print the whole sear
 
 def read_base(file: Path | None, preset: str | None, settings: list[str] | None, device: str | None) -> "Base":
     """Return the experiment that the options of a study command name."""
-    from refprotofl.studies.trials import Base
+    from refprotofl.studies import Base
 
     return Base(file, preset, tuple(with_device(settings or [], device)))
 
@@ -83,7 +81,7 @@ def planning(
 ) -> "Iterator[Planner]":
     """Give a planner with a progress bar; an interruption is reported with what is kept in `out`."""
     from refprotofl.cli.progress import StudyProgress
-    from refprotofl.studies.planner import Planner
+    from refprotofl.studies import Planner
 
     planner = Planner(data, workers, kept=kept, progress=lambda trials: StudyProgress(notes, trials))
     try:

@@ -90,7 +90,7 @@ def tune(
     """
     with nothing_kept_yet():
         limit_kernels(file, settings)
-        from refprotofl.studies.rows import split_list
+        from refprotofl.studies import split_list
         from refprotofl.studies.tune.search import Request, check
         from refprotofl.studies.tune.settings import refuse_unwritable
         from refprotofl.studies.tune.space import read_dimension
@@ -115,7 +115,7 @@ def tune(
 
 
 def _search(request: "Request", data: Path | None, workers: "Count") -> "list[SearchResult]":
-    from refprotofl.studies.results import CELLS, KeptResults
+    from refprotofl.studies import CELLS, KeptResults
     from refprotofl.studies.tune.search import first_runs
     from refprotofl.studies.tune.search import tune as study
 

@@ -37,7 +37,7 @@ def verify(
 
 
 def _verify(folder: Path) -> None:
-    from refprotofl.engines.local.store import read_if_here
+    from refprotofl.engines import read_if_here
     from refprotofl.federation import known_digests
     from refprotofl.records import read_experiment, read_manifest, verify_run
 

@@ -15,7 +15,7 @@ from refprotofl.deploy.headers import Answered, Route
 from refprotofl.deploy.node import NEEDS_REQUEST, NEEDS_RUN
 from refprotofl.deploy.status import StatusCallback, Wait
 from refprotofl.deploy.transport import SLACK, Envelope, Reply, Sending, Transport, Unreadable
-from refprotofl.engines.engine import EngineInfo, Record, Request, Result, start_ahead
+from refprotofl.engines import EngineInfo, Record, Request, Result, start_ahead
 
 ASK = "ask"
 DEADLINE = 600.0  # seconds for an answer where the experiment sets none: no node can hold up a run for ever

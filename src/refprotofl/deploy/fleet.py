@@ -9,7 +9,7 @@ from refprotofl.deploy.headers import PROTOCOL, Greeted
 from refprotofl.deploy.registry import NodeRegistry
 from refprotofl.deploy.status import StatusCallback, Wait
 from refprotofl.deploy.transport import SLACK, Envelope, Node, Reply, Sending, Transport, Unreadable, collect
-from refprotofl.engines.engine import CODES, Code
+from refprotofl.engines import CODES, Code
 
 HELLO, RUN = "hello", "run"
 GREETING = 30.0  # seconds to wait for an answer to a greeting or to the experiment; a later answer counts, too

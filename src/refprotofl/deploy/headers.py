@@ -8,7 +8,7 @@ from typing import Annotated, Any, Self, TypeVar
 from pydantic import Field, TypeAdapter, ValidationError
 
 from refprotofl.deploy.transport import Unreadable
-from refprotofl.engines.engine import CODES, Code
+from refprotofl.engines import CODES, Code
 from refprotofl.records import sha256
 
 Kind = TypeVar("Kind")

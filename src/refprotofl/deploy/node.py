@@ -9,12 +9,12 @@ from refprotofl.core import DataError, InputError, MachineError, RefProtoFLError
 from refprotofl.deploy.headers import PROTOCOL, Answered, Route
 from refprotofl.deploy.node_config import NodeConfig
 from refprotofl.deploy.transport import Envelope, Unreadable
-from refprotofl.engines.engine import Code
+from refprotofl.engines import Code
 from refprotofl.experiment import Experiment
 
 if TYPE_CHECKING:
     from refprotofl.deploy.node_store import NodeStore, Sent
-    from refprotofl.engines.local.host import ClientHost
+    from refprotofl.engines import ClientHost
 
 NEEDS_RUN = "needs-run"  # the answer of a node that does not know the run, or has lost it
 NEEDS_REQUEST = "needs-request"  # the answer to a reminder of a request that the node does not have
@@ -72,9 +72,7 @@ def answer(config: NodeConfig, envelope: Envelope) -> Envelope:
 
 def _do(config: NodeConfig, store: "NodeStore", route: Route, payload: bytes, assigned: str) -> Envelope:
     from refprotofl.core import digest_state
-    from refprotofl.engines.engine import Request
-    from refprotofl.engines.local.host import Task
-    from refprotofl.engines.local.store import Location
+    from refprotofl.engines import Location, Request, Task
     from refprotofl.methods import LOST
     from refprotofl.wire import encode
 
@@ -202,7 +200,7 @@ def code_for(problem: Exception) -> Code:
         return "machine"
     if not isinstance(problem, RefProtoFLError):
         return "failed"
-    from refprotofl.engines.local.host import code_of
+    from refprotofl.engines import code_of
 
     return code_of(problem)
 

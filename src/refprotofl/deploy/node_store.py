@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from refprotofl.core import DataError, RefProtoFLError, digest_state
-from refprotofl.engines.local.logs import ClientLogs
-from refprotofl.engines.local.store import CLIENTS, ClientStore, Location, prepare_blobs, prepare_states
+from refprotofl.engines import ClientLogs, ClientStore, Location, prepare_blobs, prepare_states
+from refprotofl.engines.local.store import CLIENTS
 from refprotofl.experiment import Experiment
 from refprotofl.records import (
     check_folder,

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from refprotofl.core import MachineError, for_terminal
-from refprotofl.engines.engine import MEANINGS, Code
+from refprotofl.engines import MEANINGS, Code
 from refprotofl.experiment import Experiment
 from refprotofl.federation import Callback
 from refprotofl.records import Event, write_whole

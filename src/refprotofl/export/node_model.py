@@ -4,7 +4,7 @@ from pathlib import Path
 
 from refprotofl.core import DataError, InputError, State, digest_state
 from refprotofl.deploy.node_store import EXPERIMENT, RUNS, NodeStore, runs_in
-from refprotofl.engines.local.store import ClientStore
+from refprotofl.engines import ClientStore
 from refprotofl.experiment import Experiment
 from refprotofl.export.trained_model import TrainedModel, build_final
 from refprotofl.records import check_file

@@ -8,7 +8,7 @@ from typing import Any
 
 from refprotofl.core import DataError, InputError, State, for_terminal, read_whole, references, refuse_code
 from refprotofl.data import FederatedData
-from refprotofl.engines.local.store import read_if_here
+from refprotofl.engines import read_if_here
 from refprotofl.experiment import Experiment
 from refprotofl.federation import initial_states, load_federation, model_of, refuse_changed
 from refprotofl.federation.simulation import server_side

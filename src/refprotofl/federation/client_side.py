@@ -7,9 +7,7 @@ from pathlib import Path
 from torch import Tensor
 
 from refprotofl.core import State
-from refprotofl.engines.local.host import Answering, ClientHost
-from refprotofl.engines.local.logs import ClientLogs
-from refprotofl.engines.local.store import ClientStore, DiskBlobStore
+from refprotofl.engines import Answering, ClientHost, ClientLogs, ClientStore, DiskBlobStore
 from refprotofl.evaluation import TestSet
 from refprotofl.experiment import Experiment
 from refprotofl.federation.models import Models

@@ -10,10 +10,7 @@ from typing import Literal
 import torch
 
 from refprotofl.core import InputError, devices, is_passed, keep_freed_memory, numerics, references
-from refprotofl.engines.engine import Engine, Record
-from refprotofl.engines.local.engine import LocalEngine
-from refprotofl.engines.local.host import ClientHost, InProcess
-from refprotofl.engines.local.workers import WorkerProcesses
+from refprotofl.engines import ClientHost, Engine, InProcess, LocalEngine, Record, WorkerProcesses
 from refprotofl.experiment import Experiment
 from refprotofl.federation import simulation
 from refprotofl.federation.loop import Setup

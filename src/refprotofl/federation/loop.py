@@ -8,7 +8,7 @@ from typing import Any
 from uuid import uuid4
 
 from refprotofl.core import RunError, digest_value
-from refprotofl.engines.engine import Engine
+from refprotofl.engines import Engine
 from refprotofl.federation.callbacks import Callback
 from refprotofl.federation.divergence import Moves, RoundAttempt, remembered_suspects
 from refprotofl.federation.participation import draw_cohort, draw_evaluated, draw_lost

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from refprotofl.core import DataError, InputError
-from refprotofl.engines.local.store import check_state
+from refprotofl.engines import check_state
 from refprotofl.experiment import Experiment
 from refprotofl.federation.callbacks import Callback
 from refprotofl.federation.loop import put_back

@@ -13,8 +13,7 @@ from refprotofl.core import CPU, State
 from refprotofl.core.inputs import fill_gaps
 from refprotofl.data import FederatedData, load_federated
 from refprotofl.data.federated import under
-from refprotofl.engines.local.host import ClientHost
-from refprotofl.engines.local.store import ClientStore, DiskBlobStore
+from refprotofl.engines import ClientHost, ClientStore, DiskBlobStore
 from refprotofl.evaluation import TestSet
 from refprotofl.experiment import Experiment
 from refprotofl.federation.attackers import check_reach, recruited

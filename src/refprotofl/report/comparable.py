@@ -10,7 +10,7 @@ from refprotofl.experiment import Experiment, differences
 from refprotofl.federation import changed_since
 from refprotofl.methods import TABLES, find_method
 from refprotofl.records import Summary, read_json, read_summary
-from refprotofl.studies.results import Result
+from refprotofl.studies import Result
 
 # Keys of a method, in contrast to those of the data, the model and its training.
 METHOD_KEYS = {"method", "share", "compress", "own", *TABLES}

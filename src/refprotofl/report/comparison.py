@@ -14,8 +14,7 @@ from refprotofl.privacy import Spent
 from refprotofl.records import Summary
 from refprotofl.report.costs import words
 from refprotofl.report.statistics import Estimate, Paired, Spread, Verdict, estimate, holm, paired, spread, verdict
-from refprotofl.studies.results import Point, Result
-from refprotofl.studies.trials import Trial
+from refprotofl.studies import Point, Result, Trial
 
 _Run = TypeVar("_Run")
 _Value = TypeVar("_Value")

@@ -18,9 +18,7 @@ from refprotofl.experiment.attack_kinds import KINDS, draw_hostile
 from refprotofl.export.trained_model import load_trained
 from refprotofl.federation import load_federation
 from refprotofl.federation.attackers import stamped
-from refprotofl.report.formats import with_interval
-from refprotofl.report.statistics import Estimate, estimate
-from refprotofl.report.tables import Entry, Table
+from refprotofl.report import Entry, Estimate, Table, estimate, with_interval
 from refprotofl.studies.planner import Study
 from refprotofl.studies.results import Result
 from refprotofl.studies.rows import Row, read_switches

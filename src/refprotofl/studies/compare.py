@@ -7,8 +7,9 @@ from pathlib import Path
 from refprotofl.core import InputError
 from refprotofl.evaluation import PROTOCOLS
 from refprotofl.experiment.configuration import VALIDATION
+from refprotofl.report import OverSeeds, tabulate, to_target
 from refprotofl.report.comparable import check_comparable, check_settings
-from refprotofl.report.comparison import OverSeeds, against, tabulate, to_target
+from refprotofl.report.comparison import against
 from refprotofl.studies.planner import Study
 from refprotofl.studies.rows import Row, check_rows
 from refprotofl.studies.trials import Base, Trial, seed_by_seed

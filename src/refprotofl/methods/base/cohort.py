@@ -8,7 +8,8 @@ import torch
 from torch import Tensor
 
 from refprotofl.core import ClientsFailed, GuardError, RunError, digest_state, digest_value, for_terminal
-from refprotofl.engines.engine import CODES, KINDS, MEANINGS, STOPS, Engine, Request, Result
+from refprotofl.engines import CODES, MEANINGS, Engine, Request, Result
+from refprotofl.engines.engine import KINDS, STOPS
 from refprotofl.wire import Counted, Direction, Kind, Ledger, Message, Purpose, Sparse, WireError, decode, encode
 from refprotofl.wire.values import ValueCode
 

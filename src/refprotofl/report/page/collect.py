@@ -15,7 +15,7 @@ from refprotofl.report.page.curves import stops_of, stops_of_result
 from refprotofl.report.page.elements import Page, without_place
 from refprotofl.report.page.run_page import flat, run_page
 from refprotofl.report.page.run_reader import MEGABYTE, RunReader, RunRecord, open_run
-from refprotofl.studies.results import CELLS, Result, find_result, read_lines, result_of
+from refprotofl.studies import CELLS, Result, find_result, read_lines, result_of
 
 MOST_RUNS = 3000
 MOST_BYTES = 64 * MEGABYTE  # of a file of kept results

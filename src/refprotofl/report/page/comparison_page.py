@@ -13,8 +13,7 @@ from refprotofl.report.formats import accuracies, efforts, footnotes, legend, me
 from refprotofl.report.page.curves import ACCURACY, LOSS, ROUND, WAYS, Stop, link_curve
 from refprotofl.report.page.elements import Cell, Column, Figure, Page, Part, Section, Table, Tile, words
 from refprotofl.report.statistics import estimate
-from refprotofl.studies.results import Result
-from refprotofl.studies.trials import Trial
+from refprotofl.studies import Result, Trial
 
 NEGLIGIBLE = 1e-4  # share of the most bytes below which a method has no place on their axis
 WIDE = 20  # most bytes over least, from which their axis is logarithmic

@@ -8,7 +8,7 @@ from typing import Any, Literal, TypeVar
 
 from refprotofl.report.page.elements import Cell, Column, Figure, words
 from refprotofl.report.page.run_reader import RunRecord
-from refprotofl.studies.results import Result
+from refprotofl.studies import Result
 
 WAYS = {"up": "uplink", "down": "downlink", "both": "total"}
 

@@ -12,7 +12,7 @@ from refprotofl.federation import Federation, load_federation, spent_after
 from refprotofl.inputs import IMAGE
 from refprotofl.models import SplitModel
 from refprotofl.privacy import Spent, create_mechanism, epsilon_cell, epsilon_meaning
-from refprotofl.report.tables import Entry, Table
+from refprotofl.report import Entry, Table
 from refprotofl.studies.audit.inversion import Rebuilt, mean_images, rebuild, summed_up
 from refprotofl.studies.audit.membership import Bounded, MembershipScores, calibrated, confidence, over_clients
 

@@ -7,9 +7,7 @@ from typing import Any
 
 from refprotofl.core import counted, percent, size
 from refprotofl.records import make_folders, write_whole
-from refprotofl.report.page.collect import Blocks
-from refprotofl.report.statistics import estimate, paired
-from refprotofl.report.tables import Entry, Table
+from refprotofl.report import Blocks, Entry, Table, estimate, paired
 from refprotofl.studies.frontier.candidates import Request
 from refprotofl.studies.frontier.front import CandidateResult, Frontier
 

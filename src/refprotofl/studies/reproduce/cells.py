@@ -6,9 +6,9 @@ from statistics import fmean
 from typing import Any
 
 from refprotofl.records import fedavg_bytes
+from refprotofl.report import Estimate, OverSeeds, tabulate
 from refprotofl.report.comparable import check_comparable
-from refprotofl.report.comparison import OverSeeds, against, tabulate
-from refprotofl.report.statistics import Estimate
+from refprotofl.report.comparison import against
 from refprotofl.studies.reproduce.studies import Block, Grid, Results, Row, Study
 from refprotofl.studies.reproduce.verdicts import Setting, points_to_paper, verdict
 from refprotofl.studies.results import Result

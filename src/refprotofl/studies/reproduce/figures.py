@@ -9,10 +9,16 @@ from statistics import fmean
 from refprotofl.core import for_file_name
 from refprotofl.experiment import load_experiment
 from refprotofl.federation import current_folder
-from refprotofl.report.pictures.accuracy import Stop, draw_curves, draw_sweep
-from refprotofl.report.pictures.embedding import draw_embeddings, embed_run
-from refprotofl.report.pictures.partition import draw_partitions, partition_panel
-from refprotofl.report.statistics import estimate
+from refprotofl.report import (
+    draw_curves,
+    draw_embeddings,
+    draw_partitions,
+    draw_sweep,
+    embed_run,
+    estimate,
+    partition_panel,
+)
+from refprotofl.report.pictures.accuracy import Stop
 from refprotofl.studies.reproduce.cells import read_study
 from refprotofl.studies.reproduce.studies import Grid, Results, Row, Scope
 from refprotofl.studies.results import Point, Result

@@ -7,10 +7,21 @@ from typing import Any
 from refprotofl.core import counted, percent, size
 from refprotofl.evaluation import PROTOCOLS
 from refprotofl.experiment import Experiment
-from refprotofl.report.comparison import scores_differ, with_two_models
-from refprotofl.report.formats import difference, margin_note, models_note, points, with_interval
-from refprotofl.report.statistics import Estimate, Standing, estimate, standings
-from refprotofl.report.tables import Entry, Table
+from refprotofl.report import (
+    Entry,
+    Estimate,
+    Standing,
+    Table,
+    difference,
+    estimate,
+    margin_note,
+    models_note,
+    scores_differ,
+    standings,
+    with_interval,
+    with_two_models,
+)
+from refprotofl.report.formats import points
 from refprotofl.studies.reproduce.cells import Read, read_study, record
 from refprotofl.studies.reproduce.statistics import (
     ENOUGH,

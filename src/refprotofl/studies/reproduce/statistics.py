@@ -5,10 +5,7 @@ from statistics import fmean
 from typing import Any
 
 from refprotofl.core import counted
-from refprotofl.report.comparison import Difference, all_pairs
-from refprotofl.report.formats import short_difference
-from refprotofl.report.statistics import estimate, paired
-from refprotofl.report.tables import Entry, Table
+from refprotofl.report import Difference, Entry, Table, all_pairs, estimate, paired, short_difference
 from refprotofl.studies.reproduce import studies
 from refprotofl.studies.reproduce.cells import Read
 from refprotofl.studies.reproduce.studies import Row

@@ -2,7 +2,7 @@
 
 from typing import Literal
 
-from refprotofl.report.statistics import Estimate
+from refprotofl.report import Estimate
 
 Setting = Literal["paper's", "changed", "smaller"]
 

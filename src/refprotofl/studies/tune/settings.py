@@ -11,7 +11,7 @@ from refprotofl.core import InputError, counted, for_terminal, percent
 from refprotofl.experiment import Experiment, as_toml, differences, read_settings, read_toml
 from refprotofl.experiment.presets import flat_items
 from refprotofl.records import make_folders, write_whole
-from refprotofl.report.statistics import estimate
+from refprotofl.report import estimate
 from refprotofl.studies.tune.search import ConfigurationResult, Request, SearchResult
 
 _MARK = "# Chosen by refprotofl tune"  # first words of a file of settings
