@@ -197,6 +197,8 @@ def test_the_headline_is_global_where_all_have_it() -> None:
     assert headings == ["shares", "global", "personal", "own", "worst client", "spread"]
     assert first == ["adapter", "75.00 %", "50.00 %", "25.00 %", "12.50 %", "10.00"]
     assert legend(rows)[0] == "headline: global, the one aggregated model, on the whole test set"
+    held_out = [replace(one, validation=0.1) for one in rows]
+    assert legend(held_out)[0] == "headline: global, the one aggregated model, on the samples that all clients hold out"
     assert legend(rows)[1].endswith("which differs from it in every row that has global")
     assert "lowest own" in legend(rows)[-1]
     assert accuracies([*rows, row("c", 0.5)])[0][:2] == ["shares", "personal"]

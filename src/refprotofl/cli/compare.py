@@ -57,7 +57,7 @@ TableFormat = Annotated[
 ]
 EpsilonFigure = Annotated[
     Path | None,
-    typer.Option(parser=read_path, metavar="FILE", help="Draw accuracy by epsilon, if rows have [privacy]."),
+    typer.Option(parser=read_path, metavar="FILE", help="Draw accuracy by epsilon, if rows have keys of \\[privacy]."),
 ]
 
 

@@ -207,17 +207,18 @@ def _head(console: Console, title: str, rest: str) -> None:
 
 
 def _show_accuracy(console: Console, summary: Summary, baseline: tuple[str, Summary] | None) -> None:
-    rows = []
+    rows, held_out = [], summary["experiment"].get("validation", 0.0)
     for protocol, accuracy in summary["accuracy"].items():
         if accuracy is not None:
             scored = sum(value is not None for value in summary["accuracy_per_client"].get(protocol, []))
             known = PROTOCOLS.get(protocol)  # another version's run may have others
             others = [percent(baseline[1]["accuracy"].get(protocol))] if baseline else []
-            rows.append((protocol, percent(accuracy), *others, scored or "-", known.meaning if known else ""))
+            definition = known.definition(held_out) if known else ""
+            rows.append((protocol, percent(accuracy), *others, scored or "-", definition))
     headings = ["accuracy", *([for_terminal(baseline[0])] if baseline else []), "clients"]
     columns = (Column("protocol"), *(Column(one, numbers=True) for one in headings), Column("definition", wraps=20))
-    held_out = ", on validation data held out by the clients" if summary["experiment"].get("validation") else ""
-    show(columns, rows, f"Accuracy after the last round, mean over clients{held_out}", console=console)
+    where = ", on validation data held out by the clients" if held_out else ""
+    show(columns, rows, f"Accuracy after the last round, mean over clients{where}", console=console)
 
 
 def _show_lowest_clients(console: Console, summary: Summary, experiment: Experiment) -> None:

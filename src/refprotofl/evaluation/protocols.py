@@ -10,17 +10,25 @@ from refprotofl.core import InputError
 @dataclass(frozen=True)
 class Protocol:
     name: str
-    meaning: str  # shown on the screen and in a model card
+    meaning: str  # shown on the screen and in a model card; {all} and {own} are what it is scored on
     out_of: Literal["tested", "own_tested"]  # the whole test set, or the part with the client's own class mix
     per_client: bool = True  # else one value, of the aggregated model
+
+    def definition(self, validation: float = 0.0) -> str:
+        """Return the meaning in words; with `validation` clients hold out the samples that are scored."""
+        return self.meaning.format_map(_HELD_OUT if validation else _TESTED)
+
+
+_TESTED = {"all": "the whole test set", "own": "test data with the client's own class mix"}
+_HELD_OUT = {"all": "the samples that all clients hold out", "own": "the samples that the client itself holds out"}
 
 
 # In the order in which they are shown and recorded. "…_prototype" predicts the class of the nearest prototype.
 _DECLARED = (
-    Protocol("personal", "private part with the newest shared part, on the whole test set", "tested"),
-    Protocol("personal_before", "straight after local training, before aggregation, on the whole test set", "tested"),
-    Protocol("global", "the one aggregated model, on the whole test set", "tested", per_client=False),
-    Protocol("own", "test data with the client's own class mix", "own_tested"),
+    Protocol("personal", "private part with the newest shared part, on {all}", "tested"),
+    Protocol("personal_before", "straight after local training, before aggregation, on {all}", "tested"),
+    Protocol("global", "the one aggregated model, on {all}", "tested", per_client=False),
+    Protocol("own", "{own}", "own_tested"),
     Protocol("personal_prototype", "like personal, by the nearest prototype instead of the head", "tested"),
     Protocol("own_prototype", "like own, by the nearest prototype instead of the head", "own_tested"),
 )

@@ -80,14 +80,15 @@ def _accuracy(trained: TrainedModel) -> str:
     scores = {name: values[trained.client] for name, values in summary["accuracy_per_client"].items()}
     if all(score is None for score in scores.values()):
         return f"{heading}The run did not evaluate this client (`evaluate.clients`); no accuracy is stated.\n"
+    limit, held_out = trained.experiment.evaluate.test_limit, trained.experiment.validation
+    means = summary["accuracy"]
     rows = [
-        f"| `{name}` | {percent(scores[name])} | {percent(summary['accuracy'][name])} | {protocol.meaning} |"
+        f"| `{name}` | {percent(scores[name])} | {percent(means[name])} | {protocol.definition(held_out)} |"
         for name, protocol in PROTOCOLS.items()
         if scores.get(name) is not None
     ]
     lines = ["| protocol | this client | mean of clients | measured |", "|---|---|---|---|", *rows]
     plural = trained.experiment.known_input.input_kind.plural
-    limit, held_out = trained.experiment.evaluate.test_limit, trained.experiment.validation
     drawn = f", on a class-balanced draw of {limit:,} test {plural}" if limit else ""
     if held_out:
         drawn = f", not on test {plural} but on {percent(held_out)} of the clients' training {plural}, held out"

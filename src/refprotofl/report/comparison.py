@@ -80,6 +80,7 @@ class OverSeeds:
     privacy: Spent | None = None  # the largest epsilon of all seeds, if anything is protected
     against: Against | None = None  # None for the baseline itself
     to_target: ToTarget | None = None  # if one was asked for
+    validation: float = 0.0  # share of their samples that clients held out and were scored on; 0: the test set
 
 
 def tabulate(results: Sequence[tuple[Trial, Result]], last: int = 3) -> list[OverSeeds]:
@@ -165,6 +166,7 @@ def _over_seeds(name: str, runs: list[tuple[Trial, Result]], evaluations: int) -
         method=ran.method,
         asked=runs[0][0].asked,
         share=words(method.shared(ran)),
+        validation=ran.validation,
         accuracy={protocol: estimate(found) for protocol, found in accuracies.items()},
         values={protocol: dict(zip(summaries, found, strict=True)) for protocol, found in accuracies.items()},
         worst={protocol: fmean(one.worst for one in found) for protocol, found in spreads.items()},

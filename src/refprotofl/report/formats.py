@@ -28,6 +28,7 @@ def nested(row: OverSeeds, headline: str) -> dict[str, Any]:
         "name": row.name,
         "asked": row.asked or row.name,
         "share": row.share,
+        "scored_on": "validation" if row.validation else "test",
         "accuracy": accuracy,
         "metrics": {
             protocol: {name: {"mean": one.mean, "half_width": one.half_width} for name, one in found.items()}
@@ -230,7 +231,8 @@ def points(share: float | None) -> str:
 def legend(rows: Sequence[OverSeeds]) -> list[str]:
     """Return the explanations of the columns of accuracy."""
     first, headings, evaluations = headline(rows), accuracies(rows)[0], rows[0].evaluations
-    lines = [f"headline: {first}, {PROTOCOLS[first].meaning}", *models_note(rows), *_difference_legend(rows, first)]
+    definition = PROTOCOLS[first].definition(rows[0].validation)
+    lines = [f"headline: {first}, {definition}", *models_note(rows), *_difference_legend(rows, first)]
     lines += dict.fromkeys(f"epsilon: {epsilon_meaning(row.privacy)}" for row in rows if row.privacy is not None)
     if f"last {evaluations}" in headings:
         lines.append(f"last {evaluations}: {first}, mean of the last {evaluations} evaluations")

@@ -87,7 +87,7 @@ def client_figures(run: RunRecord) -> list[Figure]:
 def _by_client(run: RunRecord, protocol: str, shares: Sequence[float | None]) -> list[Figure]:
     sizes, experiment = run.sizes(), run.experiment
     ranked = sorted((share, number) for number, share in enumerate(shares[: experiment.clients]) if share is not None)
-    meaning = PROTOCOLS[protocol].meaning
+    meaning = PROTOCOLS[protocol].definition(experiment.validation)
     if len(ranked) <= MOST_BARS:
         rows: list[list[Cell]] = [
             [rank, _name(run, number), share, sizes[number] if sizes else None]

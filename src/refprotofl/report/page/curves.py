@@ -110,7 +110,7 @@ def run_curves(stops: Sequence[Stop], headline: str) -> list[Figure]:
             Figure(
                 "loss-by-round",
                 "Loss by round",
-                "Cross-entropy of personal predictions on the whole test set, mean over clients.",
+                "Cross-entropy of personal predictions, mean over clients.",
                 "lines",
                 (ROUND, LOSS),
                 losses,

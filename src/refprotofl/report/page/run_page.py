@@ -164,9 +164,10 @@ def _protocols(run: RunRecord) -> Table:
     for latest in run.evaluations[-1:]:
         shares = {name: {"accuracy": share} for name, share in latest["accuracy"].items() if share is not None}
         found = {name: share | latest.get("metrics", {}).get(name, {}) for name, share in shares.items()}
+    held_out = run.experiment.validation
     metrics = [name for name in METRICS if name == "accuracy" or any(name in one for one in found.values())]
     rows = [
-        [name, protocol.meaning, *(_shown(metric, found.get(name, {})) for metric in metrics)]
+        [name, protocol.definition(held_out), *(_shown(metric, found.get(name, {})) for metric in metrics)]
         for name, protocol in PROTOCOLS.items()
     ]
     note = "The last round is reported, not the best one."

@@ -287,8 +287,9 @@ def _setting(reads: Sequence[Read]) -> list[str]:
     """Describe the settings that all runs share, and how they are scored."""
     protocol = reads[0].study.protocol
     same = "; for methods with one common model it equals global" if protocol == "personal" else ""
-    said = [f"{protocol}: {PROTOCOLS[protocol].meaning}{same}. Mean over seeds with 95 % interval, last round"]
     rows = [row for read in reads for row in read.rows.values()]
+    meaning = PROTOCOLS[protocol].definition(rows[0].validation if rows else 0.0)
+    said = [f"{protocol}: {meaning}{same}. Mean over seeds with 95 % interval, last round"]
     said += _other_globals(reads) if protocol == "personal" else models_note(rows)
     settings = {key_of(one): one for one in (*reads[0].grid.settings, *reads[0].block.settings)}
     if settings:
