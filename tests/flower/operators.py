@@ -1,5 +1,6 @@
 """A transport's server as the operator's commands see it, in memory."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from refprotofl.deploy.admission import fingerprint
@@ -45,3 +46,9 @@ class FakeOperator:
     def unregister(self, node: int) -> None:
         self.calls.append(("unregister", node))
         self.known_nodes = [one for one in self.known_nodes if one.number != node]
+
+    def certificates(self) -> dict[str, float]:
+        return {}
+
+    def renew(self, names: Sequence[str]) -> list[str]:
+        return []

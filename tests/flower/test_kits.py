@@ -160,7 +160,7 @@ def test_every_key_that_a_kit_shows_is_one_that_a_node_takes(made: Site) -> None
     path = made.kit(0) / "node.toml"
     lines = path.read_text().splitlines()[1:]
     path.write_text("\n".join(line.removeprefix("# ") for line in lines))
-    assert len(tomllib.loads(path.read_text())) == 9
+    assert len(tomllib.loads(path.read_text())) == 10
     config = read_node_config(made.kit(0))
     assert (config.look_every, config.keep_runs, config.hold_out) == (3, 3, 0.2)  # the values shown are the defaults
 

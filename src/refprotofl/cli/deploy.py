@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from refprotofl.cli.app import INTERRUPTED, DataDir, File, Preset, Seed, Settings, app, read_path, with_seed
-from refprotofl.cli.output import Column, say, show, warn
+from refprotofl.cli.output import say, warn
 from refprotofl.core import DataError, InputError, RunError, counted, with_port
+from refprotofl.deploy.log import LogFormat
 from refprotofl.deploy.transports import TRANSPORTS, TransportName
 
 if TYPE_CHECKING:
@@ -27,8 +28,12 @@ app.add_typer(deploy_app, name="deploy")
 
 SiteFolder = Annotated[Path, typer.Argument(help="The folder of a site.", parser=read_path, metavar="SITE")]
 
+LogFormatOption = Annotated[
+    LogFormat, typer.Option("--log-format", help="Lines of its log: text, or JSON objects for collectors of logs.")
+]
 
-def _open(folder: Path) -> "tuple[Site, Operator]":
+
+def open_site(folder: Path) -> "tuple[Site, Operator]":
     """Return a site and its operator's connection."""
     from refprotofl.deploy.site import read_site
 
@@ -110,17 +115,23 @@ def start(
         str | None,
         typer.Option(help="The address to listen on for nodes (default: --host of init)."),
     ] = None,
+    log_format: LogFormatOption = "text",
 ) -> None:
     """Start the server of a site in the background."""
+    from refprotofl.deploy.log import set_format
+    from refprotofl.deploy.renewal import expiring, warning
     from refprotofl.deploy.server_process import start
     from refprotofl.deploy.site import INSECURE, read_site
 
     site = read_site(folder)
     site.transport.require_extra()
+    set_format(log_format)
     if site.keys.insecure:
         warn(INSECURE)
     process, address = start(site, bind)
     say(f"The server runs as process {process}; its log is {site.log}.")
+    if sentence := warning(site, expiring(site, site.transport.connect(site))):
+        warn(sentence)
     say(f"Devices reach it on {with_port(address, site.keys.port)}, the operator on {site.operator_address}.")
 
 
@@ -146,7 +157,7 @@ def run(
     """
     from refprotofl.deploy.operator import follow
 
-    site, operator = _open(folder)
+    site, operator = open_site(folder)
     config = _run_config(site, file, preset, with_seed(settings, seed), out_dir, data)
     number = operator.start(config)
     named = shlex.quote(str(folder))
@@ -224,7 +235,7 @@ def admit(
     """Admit a node: from now on its key, and no other, may act as this client."""
     from refprotofl.deploy.operator import admit
 
-    site, operator = _open(folder)
+    site, operator = open_site(folder)
     number, mark = admit(site, operator, name, key, client)
     say(f"Admitted {name} as client {number}; the SHA-256 of its key is {mark}.")
     if needed := site.transport.certificate:
@@ -239,69 +250,9 @@ def revoke(
     """Revoke a node's key permanently. It takes effect at once, also during a run."""
     from refprotofl.deploy.operator import revoke
 
-    site, operator = _open(folder)
+    site, operator = open_site(folder)
     revoke(site, operator, name)
     say(f"Revoked the key of {name}. A run under way continues without it.")
-
-
-@deploy_app.command("nodes", epilog="Example: refprotofl deploy nodes site")
-def nodes(folder: SiteFolder) -> None:
-    """List the admitted nodes and their status."""
-    site, operator = _open(folder)
-    _show_nodes(site, operator)
-
-
-def _show_nodes(site: "Site", operator: "Operator") -> None:
-    from refprotofl.deploy.admission import read_admissions
-
-    found = operator.nodes()
-    if site.keys.insecure:
-        rows = [(str(node.number), "-", node.status, "-") for node in found]
-    else:
-        statuses = {node.key: node.status for node in found}
-        admitted = sorted(read_admissions(site).nodes.items(), key=lambda item: item[1].client)
-        words = {"registered": "never connected", None: "not registered: admit it again"}
-        rows = [
-            (name, str(one.client), words.get(status := statuses.get(one.key), str(status)), one.key[:16])
-            for name, one in admitted
-        ]
-    show((Column("node"), Column("client"), Column("status"), Column("key")), rows, counted(len(rows), "node"))
-
-
-@deploy_app.command("status", epilog="Example: refprotofl deploy status site")
-def status(folder: SiteFolder) -> None:
-    """Show the server, its nodes and its runs; the exit code is 4 if the last run failed."""
-    from refprotofl.deploy.operator import run_state
-    from refprotofl.deploy.server_process import check_certificates, process_of
-
-    site, operator = _open(folder)
-    process = process_of(site)
-    if process is None:
-        raise InputError(f"The server of {folder} is not running: refprotofl deploy start {folder}")
-    say(f"The server runs as process {process}.")
-    try:
-        check_certificates(site)
-    except InputError as problem:
-        warn(str(problem))
-    _show_nodes(site, operator)
-    runs = operator.runs()
-    rows = [(str(one.run), one.status, _progress(run_state(site, one.run), one)) for one in runs]
-    title = f"{counted(len(rows), 'run')}, the newest first"
-    show((Column("run"), Column("status"), Column("progress", wraps=50)), rows, title)
-    if runs and runs[0].status == "finished:failed":
-        raise RunError(f"The last run failed: {runs[0].reason} Run again with the same --out to resume it.")
-
-
-def _progress(state: dict[str, Any], run: "RunStatus") -> str:
-    from refprotofl.deploy.status import Wait
-
-    parts = [f"round {state['round']} of {state['rounds']}"] if state.get("rounds") else []
-    if run.finished:
-        return "; ".join([*parts, run.reason] if run.reason else parts)
-    waits = [str(Wait(**one)) for one in state.get("waiting", [])]
-    absent = [f"{one['client']}: {one['reason']}" for one in state.get("absent", [])]
-    parts += [f"waiting for {', '.join(waits)}"] if waits else []
-    return "; ".join(parts + ([f"absent: {', '.join(absent)}"] if absent else []))
 
 
 @deploy_app.command("stop", epilog="Example: refprotofl deploy stop site")
@@ -314,7 +265,7 @@ def stop(
     from refprotofl.deploy.site import read_site
 
     if run is not None:
-        _, operator = _open(folder)
+        _, operator = open_site(folder)
         if operator.run(run).finished:
             raise InputError(f"Run {run} has ended already.")
         operator.stop(run)

@@ -18,6 +18,7 @@ from refprotofl.cli import (  # noqa: F401 - register
     compare,
     data,
     deploy,
+    deploy_status,
     frontier,
     methods,
     node,

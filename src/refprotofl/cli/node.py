@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from refprotofl.cli.app import app, read_path
-from refprotofl.cli.deploy import deploy_app
+from refprotofl.cli.deploy import LogFormatOption, deploy_app
 from refprotofl.cli.output import say
 from refprotofl.core import InputError
 
@@ -17,13 +17,15 @@ Kit = Annotated[Path, typer.Argument(help="The folder of a node's kit.", parser=
 
 
 @app.command(epilog="Example: refprotofl node kits/node-0")
-def node(kit: Kit) -> None:
+def node(kit: Kit, log_format: LogFormatOption = "text") -> None:
     """Run a node of a deployment until it is stopped.
 
     It runs installed code only, in one process that keeps data and model in memory, and reconnects by itself.
     """
+    from refprotofl.deploy.log import set_format
     from refprotofl.deploy.node_config import read_node_config
 
+    set_format(log_format)
     read_node_config(kit).transport_kind.serve(kit)
 
 

@@ -164,7 +164,12 @@ def validity_problem(path: Path) -> str:
             f"{now:%Y-%m-%d %H:%M} UTC: set it."
         )
     if now > ends:
-        return f"{path.name} expired on {ends:%Y-%m-%d}: make a new site with refprotofl deploy init, and new kits."
+        remedy = (
+            "make a new site with refprotofl deploy init, and new kits"
+            if path.name == "ca.crt"
+            else "the operator replaces it with refprotofl deploy renew SITE"
+        )
+        return f"{path.name} expired on {ends:%Y-%m-%d}: {remedy}."
     return ""
 
 

@@ -2,6 +2,7 @@
 
 import json
 import os
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -30,6 +31,7 @@ def write_kits(site: Site, names: Sequence[str] = ()) -> None:
     """Write a kit for each node, under the given names or node-0, node-1, …"""
     for node in range(site.keys.nodes):
         _write_kit(site, node, names[node] if names else f"node-{node}")
+    write_server_unit(site)
 
 
 def read_names(text: str, nodes: int) -> tuple[str, ...]:
@@ -144,6 +146,36 @@ RestartPreventExitStatus=2
 NoNewPrivileges=yes
 ProtectSystem=strict
 ReadWritePaths=/opt/refprotofl/node-{node}
+PrivateTmp=yes
+
+[Install]
+WantedBy=multi-user.target
+"""
+
+
+def write_server_unit(site: Site) -> None:
+    """Write a systemd unit for the site's server."""
+    program, folder = Path(sys.executable).parent / "refprotofl", site.folder.absolute()
+    text = SERVER_UNIT.format(program=program, site=folder)
+    create_file(site.folder / "refprotofl-server.service", text.encode(), 0o644)
+
+
+SERVER_UNIT = """[Unit]
+Description=refprotofl server
+After=network-online.target
+Wants=network-online.target
+
+[Service]
+# Change the user to the one that owns the site, and the paths if you move it.
+Type=forking
+PIDFile={site}/server/server.pid
+ExecStart={program} deploy start {site}
+ExecStop={program} deploy stop {site}
+User=refprotofl
+Restart=on-failure
+RestartSec=10
+RestartPreventExitStatus=2
+NoNewPrivileges=yes
 PrivateTmp=yes
 
 [Install]

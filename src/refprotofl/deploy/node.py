@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from refprotofl.core import DataError, InputError, MachineError, RefProtoFLError
 from refprotofl.deploy.headers import PROTOCOL, Answered, Route
+from refprotofl.deploy.log import log
 from refprotofl.deploy.node_config import NodeConfig
 from refprotofl.deploy.transport import Envelope, Unreadable
 from refprotofl.engines import Code
@@ -83,10 +84,11 @@ def _do(config: NodeConfig, store: "NodeStore", route: Route, payload: bytes, as
     outcome = host.do(Task(route.client, route.round, where or Location(), request))
     result, state = outcome.result, route.base
     if result.trouble is not None:
-        print(f"Round {route.round}, {route.verb}: {result.trouble}", flush=True)
+        log(f"Round {route.round}, {route.verb}: {result.trouble}", "failed", round=route.round, verb=route.verb)
         return Envelope(Answered.to(route, code="data" if result.kind == "DataError" else "machine").header())
     if result.code is not None:
-        print(f"Round {route.round}, {route.verb}: {store.logs.last(route.client)}", flush=True)
+        why = store.logs.last(route.client)
+        log(f"Round {route.round}, {route.verb}: {why}", "failed", round=route.round, verb=route.verb)
         return Envelope(Answered.to(route, code=result.code).header())
     if outcome.location is not None:
         state = digest_state(host.store.load(route.client, outcome.location).state)
@@ -208,9 +210,9 @@ def code_for(problem: Exception) -> Code:
 def log_problem(problem: Exception) -> None:
     """Print a problem to the node's log, with its stack trace if it is unexpected."""
     if isinstance(problem, RefProtoFLError):
-        print(str(problem), flush=True)
+        log(str(problem), "failed")
     else:
-        print("".join(traceback.format_exception(problem)), flush=True)
+        log("".join(traceback.format_exception(problem)), "failed")
 
 
 def handle(config: NodeConfig, action: str, envelope: Envelope) -> Envelope:

@@ -1,7 +1,7 @@
 """The operator of a site: admits and revokes nodes, submits runs and follows them."""
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
@@ -14,6 +14,7 @@ from refprotofl.deploy.admission import (
     read_public_key,
     write_admissions,
 )
+from refprotofl.deploy.log import sentence_of
 from refprotofl.deploy.site import Site
 from refprotofl.records import open_file, read_json
 
@@ -28,6 +29,7 @@ class NodeStatus:
     name: str
     key: str  # SHA-256 of its public key
     status: str  # "registered" before it first connected, then "online" or "offline"
+    seen: float = 0.0  # when it last came or went, in seconds since 1970; 0 if that is unknown
 
 
 @dataclass(frozen=True)
@@ -61,6 +63,12 @@ class Operator(Protocol):
     def register(self, name: str, public_key: bytes) -> None: ...
 
     def unregister(self, node: int) -> None: ...
+
+    def certificates(self) -> dict[str, float]:
+        """Return the days until the nodes' certificates end, by name; empty where nodes have keys only."""
+
+    def renew(self, names: Sequence[str]) -> list[str]:
+        """Replace the certificates of these nodes; return those that were."""
 
 
 def admit(site: Site, operator: Operator, name: str, key: Path, client: int | None = None) -> tuple[int, str]:
@@ -103,7 +111,7 @@ def follow(site: Site, operator: Operator, run: int, show: Callable[[str], None]
     while True:
         status = operator.run(run)  # before the last look, so that no line is missed
         for line in lines.new():
-            show(line)
+            show(sentence_of(line))
         if status.finished:
             return status
         time.sleep(LOOK)

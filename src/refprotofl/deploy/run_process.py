@@ -10,9 +10,10 @@ from types import FrameType
 from typing import TYPE_CHECKING
 
 from refprotofl.core import RefProtoFLError, RunError
+from refprotofl.deploy.log import log
 from refprotofl.deploy.registry import place_in
 from refprotofl.deploy.site import Site
-from refprotofl.deploy.status import StatusCallback, say
+from refprotofl.deploy.status import StatusCallback
 
 if TYPE_CHECKING:
     from refprotofl.deploy.run_config import Value
@@ -22,7 +23,7 @@ LOOK = 1.0  # seconds between two looks whether the server is still there
 
 
 def follow_server() -> None:
-    """End this process when it is told to stop, and when its server is gone, without which no message arrives."""
+    """End this process when it is told to stop, and when its server has ended: no message arrives without it."""
     threading.Thread(target=_end_with, args=(os.getppid(),), daemon=True).start()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, _stopped)
@@ -35,7 +36,7 @@ def _end_with(parent: int) -> None:
 
 
 def _stopped(number: int, frame: FrameType | None) -> None:
-    say("Stopped. Committed rounds are kept: continue with refprotofl deploy run and the same --out.")
+    log("Stopped. Committed rounds are kept: continue with refprotofl deploy run and the same --out.")
     sys.stdout.flush()
     os._exit(0)
 
@@ -45,7 +46,7 @@ def report_run(run: Callable[[], None], finish: Callable[[int, str], None]) -> N
     try:
         run()
     except RefProtoFLError as problem:
-        say(f"Error: {problem}")
+        log(f"Error: {problem}", "failed", exit_code=problem.exit_code)
         finish(problem.exit_code, str(problem))
     except Exception as problem:
         finish(RunError.exit_code, f"Internal error: {type(problem).__name__}: {problem}")
@@ -60,4 +61,4 @@ def deploy_run(transport: "Transport", config: "Mapping[str, Value]", site: Site
     from refprotofl.deploy.run_config import read_run_config
 
     finished = deploy(transport, read_run_config(config), place_in(site), StatusCallback(site.runs / f"{run}.json"))
-    say(f"The run is in {finished.folder}, state digest {finished.summary['state_digest'][:12]}.")
+    log(f"The run is in {finished.folder}, state digest {finished.summary['state_digest'][:12]}.", "end")

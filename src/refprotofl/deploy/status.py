@@ -8,7 +8,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from refprotofl.core import MachineError, for_terminal
+from refprotofl.core import MachineError
+from refprotofl.deploy.log import log
 from refprotofl.engines import MEANINGS, Code
 from refprotofl.experiment import Experiment
 from refprotofl.federation import Callback
@@ -36,16 +37,12 @@ class Absence:
     reason: str
 
 
-def say(line: str) -> None:
-    print(for_terminal(line), flush=True)
-
-
 class StatusCallback(Callback):
     """Prints the progress of a deployed run, and writes it to the state file `path` if there is one."""
 
-    def __init__(self, path: Path | None = None, say: Callable[[str], None] = say) -> None:
+    def __init__(self, path: Path | None = None, say: Callable[[str], None] | None = None) -> None:
         self._path = path
-        self._say = say
+        self._say: Callable[..., None] = log if say is None else lambda line, *_, **__: say(line)
         self._state: dict[str, Any] = {"round": 0, "rounds": 0, "out": ""}
         self._waits: list[Wait] = []
         self._absent: dict[int, Absence] = {}
@@ -67,14 +64,15 @@ class StatusCallback(Callback):
         new = [wait for wait in waits if wait not in self._waits]
         self._waits = waits
         if new:
-            self._say(f"Waiting for {'; '.join(map(str, new))}")
+            self._say(f"Waiting for {'; '.join(map(str, new))}", "waiting", nodes=[asdict(wait) for wait in new])
         self._write()
 
     def absent(self, client: int, label: str, round: int, code: Code) -> None:
         """Show that a client has no answer in this round, and why."""
         absence = Absence(label, round, MEANINGS[code])
         if self._absent.get(client) != absence:
-            self._say(f"Absent from round {round}: {label}: {absence.reason}")
+            line = f"Absent from round {round}: {label}: {absence.reason}"
+            self._say(line, "absent", client=client, round=round, code=code)
             self._absent[client] = absence
             self._write()
 
@@ -87,7 +85,8 @@ class StatusCallback(Callback):
             value = (accuracy or {})["accuracy"].get(name)
             if value is not None:
                 parts.append(f"{name} {100 * value:.2f} %")
-        self._say(", ".join(parts))
+        fields = {name: event[name] for name in ("round", "seconds", "asked", "participants", "state_digest")}
+        self._say(", ".join(parts), "round", **fields, accuracy=(accuracy or {}).get("accuracy"))
         self._state["round"], self._waits = event["round"], []
         here = set(event["participants"])
         self._absent = {client: one for client, one in self._absent.items() if client not in here}

@@ -1,7 +1,7 @@
 """The operator's connection to a SuperLink, through the operator's door."""
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TypeVar
 
 import httpx
@@ -77,6 +77,12 @@ class FlowerOperator:
 
     def unregister(self, node: int) -> None:
         self._ask(lambda client: client.UnregisterNode(UnregisterNodeRequest(node_id=node)))
+
+    def certificates(self) -> dict[str, float]:
+        return {}  # a node has a key only
+
+    def renew(self, names: Sequence[str]) -> list[str]:
+        return []
 
     def _ask(self, call: Callable[[ControlHttpClient], Answer]) -> Answer:
         folder = self._site.folder

@@ -13,6 +13,7 @@ from flwr.app import Message
 
 from refprotofl.core import InputError, with_port
 from refprotofl.deploy.kits import AUTHORITY, PUBLIC_KEY, load_key
+from refprotofl.deploy.log import log
 from refprotofl.deploy.node import failure, handle
 from refprotofl.deploy.node_config import NodeConfig, read_node_config
 from refprotofl.deploy.transport import Envelope, Unreadable
@@ -31,16 +32,12 @@ Say = Callable[[str], None]
 Made = TypeVar("Made")
 
 
-def say(line: str) -> None:
-    print(line, flush=True)
-
-
 @dataclass
 class NodeLoop:
     config: NodeConfig
     connect: Callable[[], FleetClient]
     waiting: str  # the sentence for a node whose key is not admitted
-    say: Say = say
+    say: Say = log
     pause: Callable[[float], None] = time.sleep
     _last: str = ""
     _apps: dict[int, str] = field(default_factory=dict)  # by run: why its app is refused, "" if it is not

@@ -6,8 +6,9 @@ from flwr.app import Context
 from flwr.serverapp import Grid, ServerApp
 
 from refprotofl.core import RefProtoFLError, RunError
+from refprotofl.deploy.log import log
 from refprotofl.deploy.run_config import read_run_config
-from refprotofl.deploy.status import StatusCallback, say
+from refprotofl.deploy.status import StatusCallback
 from refprotofl.deploy.transport import Transport
 from refprotofl.engines.flower.grid_transport import FlowerTransport
 from refprotofl.engines.flower.simulation import simulate
@@ -27,9 +28,9 @@ def main(grid: Grid, context: Context) -> None:
     try:
         settings, transport = read_run_config(context.run_config), FlowerTransport(grid)
         finished = simulate(transport, first_nodes(transport), settings, StatusCallback())
-        say(f"The run is in {finished.folder}.")
+        log(f"The run is in {finished.folder}.")
     except RefProtoFLError as problem:
-        say(f"Error: {problem}")
+        log(f"Error: {problem}")
         raise RunFailed(str(problem)) from None
 
 

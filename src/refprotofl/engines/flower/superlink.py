@@ -13,11 +13,13 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from anyio.to_thread import run_sync
 
+from refprotofl.deploy.log import log
 from refprotofl.deploy.site import Site, read_site
 from refprotofl.engines.flower import internals
 from refprotofl.engines.flower.doors import (
@@ -33,6 +35,7 @@ from refprotofl.records import sha256
 
 LOOK = 0.3  # seconds between two looks for runs that wait
 ENDING = 20.0  # seconds that a run's process has to end
+RENEWED = 2.0  # seconds between two looks for a new certificate
 SELDOM = (20_000, 20, 50)  # new objects before Python looks for garbage: a request leaves many small ones behind
 OPERATOR_CONNECTIONS = 256  # of commands and of the processes of runs
 NODE_REQUESTS = 24  # requests and connections of one node at a time; a message's parts are sent side by side
@@ -69,8 +72,9 @@ async def serve(site: Site, address: str) -> None:
             ),
         ]
         ending = asyncio.create_task(stopped.wait())
+        renewing = asyncio.create_task(_use_newest(site, tls))
         await asyncio.wait([ending, *serving], return_when=asyncio.FIRST_COMPLETED)
-        for task in (ending, *serving):
+        for task in (ending, renewing, *serving):
             task.cancel()
         launcher.stop()
 
@@ -108,6 +112,19 @@ def _tls(site: Site) -> ssl.SSLContext | None:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(site.server / "server.crt", site.server / "server.key")
     return context
+
+
+async def _use_newest(site: Site, tls: ssl.SSLContext | None) -> None:
+    """Use a certificate that was renewed for every connection from then on."""
+    files = site.server / "server.crt", site.server / "server.key"
+    used = files[0].stat().st_mtime_ns if tls is not None else 0
+    while tls is not None:
+        await asyncio.sleep(RENEWED)
+        with suppress(OSError):  # it is looked at again
+            if files[0].stat().st_mtime_ns != used:
+                tls.load_cert_chain(*files)
+                used = files[0].stat().st_mtime_ns
+                log("The server's new certificate is used from now on.")
 
 
 def _stay_on_one_core() -> None:
@@ -148,7 +165,7 @@ class Launcher:
             try:
                 self._look()
             except Exception as problem:  # a database that is busy for once must not end all runs to come
-                print(f"The server could not look for runs: {type(problem).__name__}: {problem}", flush=True)
+                log(f"The server could not look for runs: {type(problem).__name__}: {problem}")
 
     def _look(self) -> None:
         found = internals.acquire_run(self._app)

@@ -11,6 +11,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from refprotofl.core import InputError, MachineError
+from refprotofl.deploy.log import is_json, log
 from refprotofl.deploy.site import BROKER_USER, Site
 from refprotofl.engines.mqtt.client import IN_FLIGHT, ROOM
 from refprotofl.engines.mqtt.link import PACKET, PREFIX
@@ -94,7 +95,7 @@ class Broker:
         self._user = USER if os.geteuid() == 0 else None
         self._folder = self._make_folder()
         self._process: subprocess.Popen[bytes] | None = None
-        self._crl = b""
+        self._used: dict[str, bytes] = {}  # its files as it reads them
 
     def _make_folder(self) -> Path:
         """Return the folder of its files; below one that its user can enter if root starts it."""
@@ -111,25 +112,26 @@ class Broker:
         return folder
 
     def start(self) -> None:
-        for name in FILES:
-            self._copy(name)
+        self._copy_changed()
         self._write("acl", ACL.encode())
         self._write("mosquitto.conf", configuration(self._site, self._folder, self._address, self._user).encode())
-        self._crl = (self._site.server / "revoked.pem").read_bytes()
         command = [self._program, "-c", str(self._folder / "mosquitto.conf")]
-        self._process = subprocess.Popen(command, stdin=subprocess.DEVNULL)
+        if is_json():  # its own lines are text
+            with (self._site.server / "broker.log").open("ab") as lines:
+                self._process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=lines, stderr=lines)
+        else:
+            self._process = subprocess.Popen(command, stdin=subprocess.DEVNULL)
         write_whole(self._site.broker_process, json.dumps([self._process.pid, command]).encode())
 
     def check(self) -> None:
-        """Start it again if it has ended; make it read the list of revoked certificates again if that has changed."""
+        """Start it again if it has ended; make it read its certificates and those revoked again if one has changed."""
         if self._process is None or self._process.poll() is not None:
             code = None if self._process is None else self._process.returncode
-            print(f"The broker ended (exit code {code}). It is started again.", flush=True)
+            log(f"The broker ended (exit code {code}). It is started again.", "broker-ended", exit_code=code)
+            self._used.clear()
             self.start()
             return
-        if (self._site.server / "revoked.pem").read_bytes() != self._crl:
-            self._crl = (self._site.server / "revoked.pem").read_bytes()
-            self._copy("revoked.pem")
+        if self._copy_changed():
             self._process.send_signal(signal.SIGHUP)
 
     def stop(self) -> None:
@@ -142,8 +144,14 @@ class Broker:
         if self._user is not None:
             shutil.rmtree(self._folder, ignore_errors=True)
 
-    def _copy(self, name: str) -> None:
-        self._write(name, (self._site.server / name).read_bytes())
+    def _copy_changed(self) -> bool:
+        """Copy the files that have changed since they were copied; return whether there were any."""
+        found = {name: (self._site.server / name).read_bytes() for name in FILES}
+        changed = [name for name, data in found.items() if self._used.get(name) != data]
+        for name in changed:
+            self._write(name, found[name])
+        self._used = found
+        return bool(changed)
 
     def _write(self, name: str, data: bytes) -> None:
         path, part = self._folder / name, self._folder / f".{name}.part"

@@ -1,5 +1,7 @@
 """The operator's side of a site over MQTT: the commands, which share files with the server."""
 
+from collections.abc import Sequence
+
 from refprotofl.core import DataError, InputError, MachineError
 from refprotofl.deploy.operator import NodeStatus, RunStatus
 from refprotofl.deploy.server_process import check_certificates, process_of
@@ -47,7 +49,7 @@ class MqttOperator:
             return "online" if node in online else "offline" if node in seen else "registered"
 
         found = identities.registered(self._site)
-        return [NodeStatus(number_of(key), name, key, status(node)) for node, name, key in found]
+        return [NodeStatus(number_of(key), name, key, status(node), seen.get(node, 0.0)) for node, name, key in found]
 
     def register(self, name: str, public_key: bytes) -> None:
         identities.issue(self._site, name, public_key)
@@ -56,6 +58,13 @@ class MqttOperator:
         for identity, _, key in list(identities.registered(self._site)):
             if number_of(key) == node:
                 identities.revoke(self._site, identity)
+
+    def certificates(self) -> dict[str, float]:
+        return identities.days_left(self._site)
+
+    def renew(self, names: Sequence[str]) -> list[str]:
+        with self._site.locked("admissions"):
+            return identities.renew(self._site, names)
 
     def _require_server(self) -> None:
         folder = self._site.folder

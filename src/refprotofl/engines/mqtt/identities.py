@@ -1,6 +1,7 @@
 """The nodes' certificates: issued when a key is admitted, renewed before they expire, and revoked for good."""
 
-from collections.abc import Iterator
+import time
+from collections.abc import Collection, Iterator
 from functools import lru_cache
 from pathlib import Path
 
@@ -23,6 +24,7 @@ def issue(site: Site, name: str, public_key: bytes) -> Path:
     certificate = certificates.sign_node(site.server, broker_user(fingerprint(public_key)), name, key)
     path = _issued(site) / f"{broker_user(fingerprint(public_key))}.crt"
     ensure_folder(path.parent, private=True)
+    _set_aside(site, path)
     write_whole(path, certificate)
     for kit in (site.folder / "kits").glob("*"):
         if kit.name == name:
@@ -30,12 +32,18 @@ def issue(site: Site, name: str, public_key: bytes) -> Path:
     return path
 
 
-def renew(site: Site, days: float) -> list[str]:
-    """Issue anew the certificates that expire within this many days; return the names of their nodes."""
+def days_left(site: Site) -> dict[str, float]:
+    """Return the days until the nodes' certificates end, by the nodes' names."""
+    found = map(_details, issued_certificates(site).values())
+    return {name: certificates.days_until(ends) for name, _, ends in found}
+
+
+def renew(site: Site, names: Collection[str]) -> list[str]:
+    """Issue the certificates of these nodes anew, for the same keys; return the names of those that have one."""
     renewed = []
-    for path in _paths(_issued(site)):
-        name, key, ends = _details(path.read_bytes())
-        if certificates.days_until(ends) < days:
+    for certificate in issued_certificates(site).values():
+        name, key, _ = _details(certificate)
+        if name in names:
             issue(site, name, key)
             renewed.append(name)
     return sorted(renewed)
@@ -45,10 +53,19 @@ def revoke(site: Site, node: str) -> None:
     """Put a node's certificate on the list of revoked ones."""
     path = _issued(site) / f"{node}.crt"
     ensure_folder(_revoked(site), private=True)
+    for earlier in _replaced(site).glob(f"{node}.*.crt"):
+        earlier.replace(_revoked(site) / earlier.name)
     if path.exists():
         path.replace(_revoked(site) / path.name)
     serials = [x509.load_pem_x509_certificate(one.read_bytes()).serial_number for one in _paths(_revoked(site))]
     write_whole(site.server / "revoked.pem", certificates.sign_revocations(site.server, serials))
+
+
+def _set_aside(site: Site, path: Path) -> None:
+    """Keep a certificate that is replaced: it is valid until it ends, and is revoked with its node."""
+    if path.exists():
+        ensure_folder(_replaced(site), private=True)
+        write_whole(_replaced(site) / f"{path.stem}.{time.time_ns()}.crt", path.read_bytes())
 
 
 def issued_certificates(site: Site) -> dict[str, bytes]:
@@ -56,8 +73,14 @@ def issued_certificates(site: Site) -> dict[str, bytes]:
     return {path.stem: path.read_bytes() for path in _paths(_issued(site))}
 
 
+def certificates_changed(site: Site) -> int:
+    """Return when a certificate was issued or revoked last, in nanoseconds since 1970; 0 if none was."""
+    folder = _issued(site)
+    return folder.stat().st_mtime_ns if folder.exists() else 0
+
+
 def revoked_nodes(site: Site) -> set[str]:
-    return {path.stem for path in _paths(_revoked(site))}
+    return {path.name.partition(".")[0] for path in _paths(_revoked(site))}
 
 
 def registered(site: Site) -> Iterator[tuple[str, str, str]]:
@@ -91,3 +114,7 @@ def _issued(site: Site) -> Path:
 
 def _revoked(site: Site) -> Path:
     return site.server / "revoked"
+
+
+def _replaced(site: Site) -> Path:
+    return site.server / "replaced"

@@ -5,7 +5,6 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Callable
 from pathlib import Path
 from types import FrameType
 
@@ -13,9 +12,12 @@ from cryptography import x509
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
 from refprotofl.deploy.admission import fingerprint
+from refprotofl.deploy.certificates import days_left
 from refprotofl.deploy.kits import AUTHORITY, KEY, REQUEST, load_key, write_request
+from refprotofl.deploy.log import log
 from refprotofl.deploy.node import handle
 from refprotofl.deploy.node_config import NodeConfig, read_node_config
+from refprotofl.deploy.renewal import WARNING
 from refprotofl.deploy.site import broker_user
 from refprotofl.deploy.transport import Envelope
 from refprotofl.engines.mqtt.client import Identity, PacedLink, PahoLink
@@ -27,13 +29,7 @@ from refprotofl.records import write_whole
 
 LOOK = 0.5  # seconds between two looks for a certificate
 WORK = 5.0  # seconds of a wait for a request, between which stalled payloads are asked for again
-WARNING = 30  # days before the end of its certificate from which a node says so
-
-Say = Callable[[str], None]
-
-
-def say(line: str) -> None:
-    print(line, flush=True)
+DAY = 86_400.0  # seconds between two looks at the end of its certificate
 
 
 def serve(kit: Path) -> None:
@@ -43,7 +39,7 @@ def serve(kit: Path) -> None:
     write_request(kit, key, config.name)
     public = key.public_key().public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo)
     await_certificate(kit, public, config.name, ended)
-    node, link = connect(kit, config, public, say)
+    node, link = connect(kit, config, public)
 
     def end(number: int, frame: FrameType | None) -> None:
         ended.set()
@@ -51,7 +47,11 @@ def serve(kit: Path) -> None:
 
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, end)
+    warned = 0.0
     while not ended.is_set():
+        if time.time() - warned > DAY:
+            warned = time.time()
+            warn_of_end(kit)
         node.work(WORK)
     node.go_offline()
     link.flush(2.0)
@@ -65,7 +65,7 @@ def await_certificate(kit: Path, public: bytes, name: str, ended: threading.Even
     while not fits(kit / CERTIFICATE, public):
         if not said:
             request = (kit / REQUEST).absolute()
-            say(
+            log(
                 f"This node's key is not admitted. Send {request} to the operator, who runs: refprotofl deploy admit "
                 f"SITE {name or 'NAME'} {REQUEST}, and sends back {CERTIFICATE} for this folder. Until then this node "
                 "waits."
@@ -87,7 +87,7 @@ def _public_key(certificate: x509.Certificate) -> bytes:
     return found
 
 
-def connect(kit: Path, config: NodeConfig, public: bytes, say: Say) -> tuple[MqttNode, PahoLink]:
+def connect(kit: Path, config: NodeConfig, public: bytes) -> tuple[MqttNode, PahoLink]:
     topics, identity = Topics(), broker_user(fingerprint(public))
     files = Identity(kit / AUTHORITY, kit / CERTIFICATE, kit / KEY)
     link = PahoLink(
@@ -96,21 +96,27 @@ def connect(kit: Path, config: NodeConfig, public: bytes, say: Say) -> tuple[Mqt
         identity,
         will=topics.presence(identity),
         keep_alive=config.keep_alive,
-        say=say,
+        say=log,
     )
 
     def renewed(certificate: bytes) -> None:
         if install(kit, certificate, public):
-            say(f"A new certificate has come; it is used from the next connection on.{_validity(kit)}")
+            log(f"A new certificate has come; it is used from the next connection on.{_validity(kit)}")
 
     def answer(action: str, envelope: Envelope) -> Envelope:
         return handle(config, action, envelope)
 
     paced = PacedLink(link, config.rate, config.may_send) if config.rate or config.hours else link
     contents = ContentStore(config.folder / "content")
-    if _days_left(kit) < WARNING:
-        say(f"This node's certificate expires soon: ask the operator for refprotofl deploy renew.{_validity(kit)}")
     return MqttNode(paced, identity, answer, contents, renew=renewed), link
+
+
+def warn_of_end(kit: Path) -> None:
+    """Say so if the node's certificate ends soon, or has ended."""
+    days = days_left(kit / CERTIFICATE)
+    if days < WARNING:
+        what = "has expired" if days < 0 else "expires soon"
+        log(f"This node's certificate {what}: ask the operator for refprotofl deploy renew.{_validity(kit)}")
 
 
 def install(kit: Path, certificate: bytes, public: bytes) -> bool:
@@ -127,11 +133,6 @@ def install(kit: Path, certificate: bytes, public: bytes) -> bool:
     return True
 
 
-def _days_left(kit: Path) -> float:
-    ends = x509.load_pem_x509_certificate((kit / CERTIFICATE).read_bytes()).not_valid_after_utc
-    return (ends.timestamp() - time.time()) / 86_400
-
-
 def _validity(kit: Path) -> str:
-    ends = datetime.datetime.now(datetime.UTC) + datetime.timedelta(days=_days_left(kit))
+    ends = datetime.datetime.now(datetime.UTC) + datetime.timedelta(days=days_left(kit / CERTIFICATE))
     return f" It is valid until {ends:%Y-%m-%d}."

@@ -9,9 +9,9 @@ import threading
 from functools import partial
 from pathlib import Path
 
+from refprotofl.deploy.log import log
 from refprotofl.deploy.run_process import deploy_run, follow_server, report_run
 from refprotofl.deploy.site import Site, read_site
-from refprotofl.deploy.status import say
 from refprotofl.engines.mqtt import runs
 from refprotofl.engines.mqtt.identities import admitted_nodes
 from refprotofl.engines.mqtt.server import cut_off, server_link
@@ -32,7 +32,7 @@ def _run(site: Site, run: int) -> None:
         threading.Thread(target=cut_off, args=(site, node), daemon=True).start()
 
     link = server_link(site, f"run-{run}-{os.getpid()}", kept=3600)
-    transport = MqttTransport(link, lambda: admitted_nodes(site), site.keys.max_message, cut=cut, warn=say)
+    transport = MqttTransport(link, lambda: admitted_nodes(site), site.keys.max_message, cut=cut, warn=log)
     deploy_run(transport, runs.read_run(site, run)["config"], site, run)
 
 

@@ -16,11 +16,12 @@ from pathlib import Path
 from types import FrameType
 
 from refprotofl.core import MachineError
+from refprotofl.deploy.log import log
 from refprotofl.deploy.site import Site, read_site
 from refprotofl.engines.mqtt import runs
 from refprotofl.engines.mqtt.broker import Broker
 from refprotofl.engines.mqtt.client import Identity, PahoLink
-from refprotofl.engines.mqtt.identities import issued_certificates, revoked_nodes
+from refprotofl.engines.mqtt.identities import certificates_changed, issued_certificates, revoked_nodes
 from refprotofl.engines.mqtt.link import Topics
 from refprotofl.records import write_whole
 
@@ -48,7 +49,7 @@ def main() -> None:
 def server_link(site: Site, name: str, kept: int = 0) -> PahoLink:
     """Return a connection of the server's, or of a run's, to the broker; `kept`: seconds its session outlives it."""
     identity = Identity(site.server / "ca.crt", site.server / "client.crt", site.server / "client.key")
-    return PahoLink(site.broker_address, identity, name, kept=kept, say=lambda line: print(line, flush=True))
+    return PahoLink(site.broker_address, identity, name, kept=kept, say=log)
 
 
 class Server:
@@ -62,6 +63,7 @@ class Server:
         self._lock = threading.Lock()
         self._changed = True
         self._published: dict[str, bytes] = {}
+        self._issued = 0  # when the folder of certificates was last changed, as far as they are published
         self._cut = revoked_nodes(site)
 
     def run(self, ended: threading.Event) -> None:
@@ -77,7 +79,7 @@ class Server:
             try:
                 self._look()
             except MachineError as problem:  # a full disk must not end all runs to come
-                print(problem, flush=True)
+                log(str(problem))
 
     def stop(self) -> None:
         self._site.ready.unlink(missing_ok=True)
@@ -90,6 +92,7 @@ class Server:
         with self._lock:
             self._online.clear()  # the broker says again who is there
             self._published.clear()
+            self._issued = 0
             self._changed = True
 
     def _deliver(self, topic: str, data: bytes, valid: float | None, retained: bool) -> None:
@@ -142,12 +145,14 @@ class Server:
 
     def _publish_certificates(self) -> None:
         """Publish each node's newest certificate where it finds it when it comes online."""
-        if not self._link.connected:
+        changed = certificates_changed(self._site)
+        if not self._link.connected or changed == self._issued:
             return
         for node, certificate in issued_certificates(self._site).items():
             if self._published.get(node) != certificate:
                 self._published[node] = certificate
                 self._link.publish(self._topics.certificate(node), certificate, retain=True)
+        self._issued = changed
 
 
 def cut_off(site: Site, node: str) -> None:
