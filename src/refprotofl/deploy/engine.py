@@ -35,6 +35,7 @@ class _Asked:
 
     route: Route
     payload: bytes
+    enough: int  # answers in its phase after which it is not waited for; 0: it is
     begun: float = field(default_factory=time.monotonic)
     messages: list[str] = field(default_factory=list)  # the transport's ids, while they are under way
     node: int = 0  # the node they were sent to
@@ -45,6 +46,10 @@ class _Asked:
     not_before: float = 0.0  # when it may be sent again
     result: Result | None = None
     state: str = ""  # the digest of the client's state with the answer
+
+    @property
+    def phase(self) -> tuple[int, str]:
+        return self.route.phase, self.route.verb
 
     def is_with(self, node: int | None) -> bool:
         return bool(self.messages) and self.node == node
@@ -79,6 +84,7 @@ class DeploymentEngine:
         self._round = 0
         self._looked = 0.0
         self._late: dict[int, int] = {}  # by client: answers in a row that were late
+        self._answered: dict[tuple[int, str], set[int]] = {}  # by phase: the clients that have answered
 
     def map(self, requests: Iterable[Request], deadline: float | None) -> Iterator[Result]:
         for asked in start_ahead(requests, self._start, self.info.max_in_flight):
@@ -88,6 +94,7 @@ class DeploymentEngine:
         if request.round != self._round:
             self._round = request.round
             self._phases.clear()
+            self._answered.clear()
             self._fleet.look(again=True)
         client = request.client
         self._phases[client] = phase = self._phases.get(client, 0) + 1
@@ -104,7 +111,7 @@ class DeploymentEngine:
             base=self._newest.get(client, ""),
             retain=retain,
         )
-        asked = _Asked(route, request.payload)
+        asked = _Asked(route, request.payload, request.enough)
         self._asked[asked] = None
         return asked
 
@@ -124,7 +131,7 @@ class DeploymentEngine:
         if code is None and asked.route.keeps:
             self._newest[client] = asked.state
             self._moved.add(client)
-        if code is not None:
+        if code is not None and code != "spare":
             self._progress.absent(client, self._fleet.label_of(client), asked.route.round, code)
         return asked.result
 
@@ -139,6 +146,8 @@ class DeploymentEngine:
 
     def discard(self, client: int) -> None:
         self._asked = {asked: None for asked in self._asked if asked.route.client != client}
+        for answered in self._answered.values():
+            answered.discard(client)
         self._newest[client] = self._committed.get(client, "")
         self._moved.discard(client)
 
@@ -247,9 +256,14 @@ class DeploymentEngine:
             return
         asked.state, code = answered.state, answered.code
         asked.result = Result(reply.envelope.payload) if code is None else Result(code=code)
+        if code is None:
+            self._answered.setdefault(asked.phase, set()).add(asked.route.client)
 
     def _give_up_on(self, asked: _Asked, deadline: float) -> None:
         client = asked.route.client
+        if asked.enough and len(self._answered.get(asked.phase, ())) >= asked.enough:
+            asked.result = Result(code="spare")
+            return
         refused = self._fleet.refusal(client)
         if refused is not None:
             asked.result = Result(code=refused)

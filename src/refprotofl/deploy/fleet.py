@@ -10,6 +10,7 @@ from refprotofl.deploy.registry import NodeRegistry
 from refprotofl.deploy.status import StatusCallback, Wait
 from refprotofl.deploy.transport import SLACK, Envelope, Node, Reply, Sending, Transport, Unreadable, collect
 from refprotofl.engines import CODES, Code
+from refprotofl.federation import Presence
 
 HELLO, RUN = "hello", "run"
 GREETING = 30.0  # seconds to wait for an answer to a greeting or to the experiment; a later answer counts, too
@@ -36,6 +37,7 @@ class Fleet:
         self._informed: dict[int, int] = {}  # by client: the number of the node that knows the run
         self._refusals: dict[int, Code] = {}  # by client: why its node does not take part
         self._left_out: dict[Node, tuple[str, float]] = {}  # nodes without a place: why, until when
+        self._away: dict[int, float] = {}  # by client: since when its node is away
         self._under_way: dict[tuple[str, int], tuple[str, float]] = {}  # by action and node: the message, since when
 
     @property
@@ -71,11 +73,20 @@ class Fleet:
         if again:
             self._refusals.clear()
         self._registry.seen(self._transport.nodes())
-        newcomers, now = self._registry.newcomers(), time.monotonic()
+        now = time.monotonic()
+        self._away = {client: self._away.get(client, now) for client in self._registry.away}
+        newcomers = self._registry.newcomers()
         self._left_out = {node: why for node, why in self._left_out.items() if node in newcomers}
         alone = {node for node, (_, until) in self._left_out.items() if now < until}
         self._greet([node for node in newcomers if node not in alone])
         self._inform()
+
+    def presence(self, deadline: float) -> Presence:
+        """Look for nodes; a node is expected until it has been away for as long as it would be waited for."""
+        self.look(again=True)
+        here, now = set(self._registry.here()), time.monotonic()
+        recent = {client for client, since in self._away.items() if now - since < deadline}
+        return Presence(here, recent | set(self._registry.missing))
 
     def ready(self, client: int) -> int | None:
         """Return the node to send a client's request to, if it is online and knows the run."""

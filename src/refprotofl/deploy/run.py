@@ -74,6 +74,7 @@ class Deployment:
             device=devices.describe(device, 1),
             run_id=registry.run,
             wait=lambda: fleet.gather(experiment.deadline or DEADLINE, experiment.min_replies),
+            presence=lambda: fleet.presence(experiment.deadline or DEADLINE),
         )
 
 

@@ -23,7 +23,7 @@ from typing import Any, Literal, Protocol, TypeVar, get_args
 from refprotofl.core import DataError, GuardError, InputError, MachineError, PrivacyError, RefProtoFLError
 
 # Why a client has no answer. Only this crosses: the words of its error may hold data, and stay where it happened.
-Code = Literal["refused", "diverged", "guard", "input", "data", "machine", "late", "absent", "failed"]
+Code = Literal["refused", "diverged", "guard", "input", "data", "machine", "late", "absent", "spare", "failed"]
 CODES: tuple[Code, ...] = get_args(Code)
 MEANINGS: dict[Code, str] = {
     "refused": "it refused what it was asked",
@@ -34,6 +34,7 @@ MEANINGS: dict[Code, str] = {
     "machine": "its machine has no space left on disk or in memory",
     "late": "it did not answer in time",
     "absent": "its node cannot be reached",
+    "spare": "enough other nodes had answered",
     "failed": "its code failed",
 }
 # The error that a run ends with if all clients have the same code.
@@ -55,6 +56,7 @@ class Request:
     round: int
     payload: bytes = b""
     keeps: bool = True  # False: the client's state stays as it was before
+    enough: int = 0  # answers in its phase after which it need not be waited for; 0: it is always waited for
 
 
 @dataclass(frozen=True)

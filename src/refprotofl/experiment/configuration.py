@@ -71,6 +71,12 @@ class _Keys(Table):
     seed: Count = Field(0, description="a whole number, 0 or more")
     clients: Annotated[PositiveInt, at_most(1_000_000)] = key(10, "number of clients, 1 or more", also=("num-clients",))
     fraction: Share = Field(1.0, description="share of clients in a round, above 0 and up to 1")
+    over_select: Annotated[float, Field(ge=0, le=10)] = key(
+        0.0,
+        "in a deployment, further clients asked in a round, as a share of those of fraction; once as many as fraction "
+        "says have answered, the others are not waited for, 0 to 10",
+        enters="changed",
+    )
     rounds: Annotated[PositiveInt, at_most(1_000_000)] = key(50, "number of rounds, 1 or more", also=("num-rounds",))
     partition: Literal["dirichlet", "iid", "shards", "classes-per-client", "quantity", "feature-shift", "natural"] = (
         "dirichlet"
@@ -441,7 +447,13 @@ class _Keys(Table):
 
     @property
     def cohort_size(self) -> int:
+        """The clients of a round whose answers count."""
         return max(1, round(self.fraction * self.clients))
+
+    @property
+    def asked_size(self) -> int:
+        """The clients that are asked in a round of a deployment."""
+        return min(self.clients, math.ceil(self.cohort_size * (1 + self.over_select)))
 
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from refprotofl.federation.local_run import Site, Workers, build_worker_host, worker_specifications
     from refprotofl.federation.loop import Setup
     from refprotofl.federation.models import initial_states, known_digests, model_of, prepare_models
-    from refprotofl.federation.participation import count_steps, draw_cohort, draw_evaluated
+    from refprotofl.federation.participation import Presence, count_steps, draw_cohort, draw_evaluated
     from refprotofl.federation.provenance import changed_since, current_folder, origin_of, refuse_changed
     from refprotofl.federation.resolution import prepare, resolve, resolve_alike
     from refprotofl.federation.server_side import ServerSide, build_server_side
@@ -23,6 +23,7 @@ __all__ = [
     "Callback",
     "ClientData",
     "Federation",
+    "Presence",
     "RunResult",
     "ServerSide",
     "Setup",

@@ -91,6 +91,11 @@ class Simulation:
 
     def check(self, experiment: Experiment) -> None:
         refuse_deployed(self.folder)
+        if experiment.over_select:
+            raise InputError(
+                f"over-select = {experiment.over_select:g} is for deployments only, where nodes may be late: leave it "
+                "out. In a simulation, dropout loses clients."
+            )
         passed = _passed(experiment)
         if passed and self.workers not in (1, "auto"):
             raise InputError(

@@ -11,7 +11,7 @@ from refprotofl.core import RunError, digest_value
 from refprotofl.engines import Engine
 from refprotofl.federation.callbacks import Callback
 from refprotofl.federation.divergence import Moves, RoundAttempt, remembered_suspects
-from refprotofl.federation.participation import draw_cohort, draw_evaluated, draw_lost
+from refprotofl.federation.participation import Presence, draw_cohort, draw_evaluated, draw_lost
 from refprotofl.federation.server_side import ServerSide
 from refprotofl.federation.statistics import PHASE, Exchanged
 from refprotofl.federation.stopping import judge, stop_event
@@ -50,6 +50,7 @@ class Setup:
     statistics: str = ""  # the source of means, deviations and vocabulary; empty where the experiment names it
     exchanged: Sequence[Exchanged] = ()  # before the first round
     wait: Callable[[], None] = lambda: None  # returns when the clients are there
+    presence: Callable[[], Presence | None] = lambda: None  # the clients that can be asked; None: all can
 
 
 class Loop:
@@ -149,7 +150,7 @@ class Loop:
 
     def round(self, round: int, started: float, spent_before: float) -> None:
         begin = time.perf_counter()
-        asked = sorted(draw_cohort(self.experiment, round))
+        asked = draw_cohort(self.experiment, round, self.setup.presence())
         cohort, moves = self.train(round, asked)
         last = round == self.experiment.rounds
         closing = self.close(cohort) if last else ()
@@ -223,7 +224,9 @@ class Loop:
         repeated: list[Event] = []
         while True:
             gone = {event["client"] for event in repeated if event["event"] == "client-failed"}
-            cohort = self.cohort(round, [client for client in asked if client not in gone])
+            spares = len(asked) > self.experiment.cohort_size
+            enough = self.experiment.cohort_size if spares else 0
+            cohort = self.cohort(round, [client for client in asked if client not in gone], enough=enough)
             attempt = RoundAttempt(self.server, cohort, self.progress.moves, self.progress.suspects)
             check = attempt.run()
             if not check.reason:
@@ -270,13 +273,17 @@ class Loop:
         trained.failures += cohort.failures
         return event
 
-    def cohort(self, round: int, clients: list[int], purpose: Purpose = "training", least: int | None = None) -> Cohort:
+    def cohort(
+        self, round: int, clients: list[int], purpose: Purpose = "training", least: int | None = None, enough: int = 0
+    ) -> Cohort:
         kinds, deadline = self.server.counted_as, self.experiment.deadline or None
         drops = self.experiment.dropout > 0 and purpose == "training"
         lost = partial(draw_lost, self.experiment, round) if drops else None
         tap, least = self.callback.on_message, least or (self.experiment.min_replies if purpose == "training" else 1)
         code = self.experiment.value_code
-        return Cohort(self.engine, self.ledger, kinds, round, clients, tap, purpose, deadline, lost, least, code)
+        return Cohort(
+            self.engine, self.ledger, kinds, round, clients, tap, purpose, deadline, lost, least, code, enough
+        )
 
 
 def put_back(server: Server, checkpoint: Checkpoint) -> None:

@@ -1,7 +1,8 @@
 """The clients that take part in each round, and what they spend: optimiser steps and privacy."""
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass
 
 from refprotofl.core import stream
 from refprotofl.experiment import Experiment
@@ -9,12 +10,29 @@ from refprotofl.methods import find_method
 from refprotofl.privacy import Spent, create_mechanism
 
 
-def draw_cohort(experiment: Experiment, round: int) -> list[int]:
-    """Return the clients of a round, drawn from the seed and the round alone, so that every method sees the same."""
-    chosen = stream(experiment.seed, "cohort", round=round).choice(
-        experiment.clients, experiment.cohort_size, replace=False
-    )
-    return sorted(chosen.tolist())
+@dataclass(frozen=True)
+class Presence:
+    """The clients that can be asked now, and those that are away and may be back before the deadline."""
+
+    here: Collection[int]
+    expected: Collection[int]
+
+
+def draw_cohort(experiment: Experiment, round: int, presence: Presence | None = None) -> list[int]:
+    """Return the clients of a round, drawn from the seed and the round alone, so that every method sees the same.
+
+    With `presence` a client that is away is replaced by one that is here, and `over-select` adds others. If there are
+    too few, those that may be back are asked, too; with fewer than `min-replies`, all that were drawn.
+    """
+    draw = stream(experiment.seed, "cohort", round=round)
+    chosen: list[int] = draw.choice(experiment.clients, experiment.cohort_size, replace=False).tolist()
+    if presence is None:
+        return sorted(chosen)
+    others = stream(experiment.seed, "cohort/others", round=round).permutation(experiment.clients).tolist()
+    order = list(dict.fromkeys([*chosen, *others]))
+    here = [client for client in order if client in presence.here]
+    asked = [*here, *(client for client in order if client in presence.expected)][: experiment.asked_size]
+    return sorted(asked if len(asked) >= experiment.min_replies else {*asked, *chosen})
 
 
 def draw_evaluated(experiment: Experiment) -> list[int]:

@@ -98,7 +98,8 @@ class Cohort:
     """The clients of one round, asked through any engine.
 
     `deadline`: the seconds that a client has for an answer. `lost` returns which of the clients are lost in a phase.
-    With fewer than `least` clients the run stops.
+    With fewer than `least` clients the run stops. After `enough` answers of a phase the others are not waited for; 0
+    waits for all.
     """
 
     def __init__(
@@ -114,6 +115,7 @@ class Cohort:
         lost: Callable[[str, Sequence[int]], Iterable[int]] | None = None,
         least: int = 1,
         value_code: ValueCode = "plain",
+        enough: int = 0,
     ) -> None:
         self.round = round
         self.failures: list[dict[str, Any]] = []
@@ -133,6 +135,7 @@ class Cohort:
         self._deadline = deadline
         self._lost = lost
         self._least = least
+        self._enough = enough
         self._sent: dict[int, int] = {}
 
     @property
@@ -218,7 +221,7 @@ class Cohort:
             request, data, digests = requests.to(client)
             self._record("down", verb, client, purpose, request, data, digests)
             self._add_waited(verb, begin - time.perf_counter())  # the server's own work, while the engine is waited for
-            yield Request(client, verb, self.round, data, self._keeps)
+            yield Request(client, verb, self.round, data, self._keeps, self._enough)
 
     def _add_waited(self, verb: str, seconds: float) -> None:
         self.waited[verb] = self.waited.get(verb, 0.0) + seconds
