@@ -135,12 +135,13 @@ def deployed(
     out: Path,
     progress: StatusCallback | None = None,
     place: Place | None = None,
+    final: Path | None = None,
 ) -> RunResult:
     """Run over a grid whose nodes have the places that its admissions give them."""
     restart_nodes()
     settings = read_run_config(run_config(config | {"out": str(out)}))
     by_key: Place = lambda node, name: grid.admissions.client_of(node.name, node.identity)  # noqa: E731
-    return deploy(grid.connect(), settings, place or by_key, progress or StatusCallback())
+    return deploy(grid.connect(), settings, place or by_key, progress or StatusCallback(), final)
 
 
 def simulated(config: dict[str, Any], out: Path) -> RunResult:

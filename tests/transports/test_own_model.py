@@ -5,15 +5,21 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from tests.deployments import Configs, Grid, deployed, simulated
+from tests.deployments import FIRST, Configs, Grid, deployed, mark_of, node, simulated
+from tests.transports.conftest import MakeGrid
 
 from refprotofl.cli.entry import main
-from refprotofl.core.errors import InputError
+from refprotofl.core.errors import DataError, InputError
+from refprotofl.deploy.finals import FinalPart, HandOut
+from refprotofl.deploy.node_config import NodeConfig
 from refprotofl.export import load_exported, load_trained, predict
 from refprotofl.export.node_model import is_node_store, load_own
+from refprotofl.export.personalise import finetune
 
 
-@pytest.mark.parametrize("changed", [{}, {"method": "fedavg"}, {"method": "fedproto"}, {"evaluate__clients": 1}])
+@pytest.mark.parametrize(
+    "changed", [{}, {"method": "fedavg"}, {"method": "fedproto"}, {"method": "thin"}, {"evaluate__clients": 1}]
+)
 def test_a_device_predicts_with_the_model_that_it_has_in_the_simulated_run(
     grid: Grid, settings: Configs, apart: Path, tmp_path: Path, changed: dict[str, str]
 ) -> None:
@@ -77,3 +83,68 @@ def test_a_store_without_a_model_says_so(grid: Grid, settings: Configs, tmp_path
     (run / "states.json").unlink()
     with pytest.raises(InputError, match="has no model yet"):
         load_own(tmp_path / "store-0")
+
+
+def final_of(out: Path) -> FinalPart:
+    return FinalPart.read(out.parent / "last.final")
+
+
+def hand_out(grid: Grid, final: FinalPart, handed: set[str] | None = None) -> set[str]:
+    """Hand a final part to the nodes of a grid, as the server of a site does; return who has it."""
+    has = set() if handed is None else handed
+    by_key = lambda node: grid.admissions.client_of(node.name, node.identity)  # noqa: E731
+    HandOut(grid.connect(), final, by_key, has).finish(30.0)
+    return has
+
+
+@pytest.mark.parametrize("changed", [{}, {"method": "fedavg", "share": "full"}, {"method": "thin"}])
+def test_a_node_that_comes_after_the_last_round_gets_a_usable_model(
+    make_grid: MakeGrid, settings: Configs, apart: Path, tmp_path: Path, changed: dict[str, str]
+) -> None:
+    known = {FIRST + number: node(apart, tmp_path, number) for number in range(3)}
+    grid = make_grid({number: one for number, one in known.items() if number != FIRST + 2})
+    config = settings(**changed, deadline=1, min_replies=2, evaluate__clients=1)
+    there = deployed(grid, config, tmp_path / "there", final=tmp_path / "last.final")
+    final = final_of(there.folder)
+    assert (final.round, final.clients) == (3, 3)
+    assert hand_out(grid, final) == {mark_of(0), mark_of(1)}
+    late = make_grid(known)
+    has = hand_out(late, final, {mark_of(0), mark_of(1)})
+    assert has == {mark_of(0), mark_of(1), mark_of(2)}
+    assert {number for number, action in late.asked if action == "final"} == {FIRST + 2}
+    samples = apart / "client-2.npz"
+    if "method" not in changed:  # no common model: an adapter alone is of no use to an untrained backbone
+        with pytest.raises(InputError, match=r"there is no common model, as clients share .* Make one on its own data"):
+            load_own(tmp_path / "store-2")
+    else:
+        assert load_own(tmp_path / "store-2").rounds_done == 3
+        assert len(predict(load_own(tmp_path / "store-2"), samples).predicted) > 0
+    tuned = finetune(NodeConfig.read(known[FIRST + 2]), 3)
+    assert tuned.client == 2
+    assert tuned.before is not None
+    assert tuned.after is not None
+    assert tuned.after > 0.5
+    own = load_own(tmp_path / "store-2")
+    assert len(predict(own, samples).predicted) > 0
+
+
+def test_a_fine_tuned_model_gives_way_to_a_newer_shared_part(grid: Grid, settings: Configs, tmp_path: Path) -> None:
+    there = deployed(grid, settings(method="fedavg"), tmp_path / "there", final=tmp_path / "last.final")
+    before = load_own(tmp_path / "store-0").state_digest
+    finetune(NodeConfig.read(grid.nodes[FIRST]), 1)
+    assert load_own(tmp_path / "store-0").state_digest != before
+    final = final_of(there.folder)
+    hand_out(grid, FinalPart(**{**vars(final), "round": 4}))
+    assert load_own(tmp_path / "store-0").state_digest == before
+    assert load_own(tmp_path / "store-0").rounds_done == 4
+
+
+def test_a_node_without_a_run_has_nothing_to_fine_tune(apart: Path, tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="holds no run yet: start the node"):
+        finetune(NodeConfig.read(node(apart, tmp_path, 0)), 1)
+
+
+def test_a_damaged_final_part_says_how_to_write_it_anew(tmp_path: Path) -> None:
+    (tmp_path / "1.final").write_bytes(b"\x09\x00\x00\x00nothing")
+    with pytest.raises(DataError, match="is damaged: run again with the same --out"):
+        FinalPart.read(tmp_path / "1.final")

@@ -47,6 +47,33 @@ def take_run(config: NodeConfig, envelope: Envelope) -> Envelope:
     return Envelope({"code": None})
 
 
+def take_final(config: NodeConfig, envelope: Envelope) -> Envelope:
+    """Store the shared part after a run's last round: with the node's own state it is the device's model."""
+    from refprotofl.deploy.node_store import NodeStore, remove_old
+
+    try:
+        header = envelope.header
+        run, client, round, state = (
+            str(header["run"]),
+            int(header["client"]),
+            int(header["round"]),
+            str(header["state"]),
+        )
+        experiment, store = Experiment.parse(header["experiment"]), NodeStore(config.folder, run)
+        known = store.assignment
+        if known is None or known.client != client:
+            config.refuse_code(experiment)
+            store.take(client, experiment, b"")
+            remove_old(config.folder, config.keep_runs)
+        held = store.held()
+        own = state if state in held else next(reversed(held), "")
+        store.keep_newest(own, round, envelope.payload)
+        log(f"The shared part after round {round} has come; it is the last one of its run.", "final", round=round)
+    except Exception as problem:
+        return failure(envelope, problem)
+    return Envelope({"code": None})
+
+
 def answer(config: NodeConfig, envelope: Envelope) -> Envelope:
     """Answer a request; a repeated one gets the same bytes again."""
     from refprotofl.deploy.node_store import NodeStore
@@ -223,4 +250,4 @@ def handle(config: NodeConfig, action: str, envelope: Envelope) -> Envelope:
         return failure(envelope, problem)
 
 
-ANSWERS = {"hello": lambda config, _: greet(config), "run": take_run, "ask": answer}
+ANSWERS = {"hello": lambda config, _: greet(config), "run": take_run, "ask": answer, "final": take_final}

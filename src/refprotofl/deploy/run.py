@@ -1,6 +1,6 @@
 """A run over nodes that keep their data: the server's part."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -9,17 +9,20 @@ import torch
 from refprotofl.core import InputError, devices
 from refprotofl.data import load_server_data, overlaps
 from refprotofl.deploy.engine import DEADLINE, DeploymentEngine
+from refprotofl.deploy.finals import FinalPart
 from refprotofl.deploy.fleet import Fleet
 from refprotofl.deploy.registry import NodeRegistry, Place
 from refprotofl.deploy.server_side import server_side, shared_test
 from refprotofl.deploy.status import StatusCallback
 from refprotofl.deploy.transport import Transport
+from refprotofl.engines import Record
 from refprotofl.experiment import Experiment
 from refprotofl.federation import RunResult, Setup, count_steps, run_session
 from refprotofl.federation.resolution import resolve_apart
 from refprotofl.methods import Server, find_method
 from refprotofl.privacy import create_mechanism
 from refprotofl.records import Checkpoint, RunFolder, seen_from
+from refprotofl.wire import encode
 
 
 @dataclass(frozen=True)
@@ -29,9 +32,14 @@ class Settings:
     data: Path | None = None
 
 
-def deploy(transport: Transport, settings: Settings, place: Place, progress: StatusCallback) -> RunResult:
-    """Run an experiment over nodes, or resume the run that is in the folder after its last committed round."""
-    deployment = Deployment(transport, settings.out, settings.data, place, progress)
+def deploy(
+    transport: Transport, settings: Settings, place: Place, progress: StatusCallback, final: Path | None = None
+) -> RunResult:
+    """Run an experiment over nodes, or resume the run that is in the folder after its last committed round.
+
+    `final`: the file for the shared part after the last round.
+    """
+    deployment = Deployment(transport, settings.out, settings.data, place, progress, final)
     return run_session(deployment, settings.experiment, RunFolder(settings.out), settings.data, progress)
 
 
@@ -44,6 +52,7 @@ class Deployment:
     data_dir: Path | None
     place: Place
     progress: StatusCallback
+    final: Path | None = None
     resume_hint: str = DeploymentEngine.info.resume_hint
 
     def check(self, experiment: Experiment) -> None:
@@ -74,8 +83,17 @@ class Deployment:
             device=devices.describe(device, 1),
             run_id=registry.run,
             wait=lambda: fleet.gather(experiment.deadline or DEADLINE, experiment.min_replies),
+            finished=lambda server, records, round: self._write_final(registry.run, server, records, round),
             presence=lambda: fleet.presence(experiment.deadline or DEADLINE),
         )
+
+    def _write_final(self, run: str, server: Server, records: Mapping[int, Record], round: int) -> None:
+        if self.final is None:
+            return
+        experiment = server.experiment
+        states = {str(client): str(record["digest"]) for client, record in records.items()}
+        shared = encode(server.evaluation(), experiment.value_code)
+        FinalPart(run, round, experiment.clients, experiment.carried(), states, shared).write(self.final)
 
 
 def refuse_undeployable(experiment: Experiment) -> None:

@@ -57,8 +57,11 @@ def report_run(run: Callable[[], None], finish: Callable[[int, str], None]) -> N
 
 def deploy_run(transport: "Transport", config: "Mapping[str, Value]", site: Site, run: int | str) -> None:
     """Run the experiment that these settings name over the nodes of the site."""
+    from refprotofl.deploy.finals import final_path, hand_out
     from refprotofl.deploy.run import deploy
     from refprotofl.deploy.run_config import read_run_config
 
-    finished = deploy(transport, read_run_config(config), place_in(site), StatusCallback(site.runs / f"{run}.json"))
+    place, progress = place_in(site), StatusCallback(site.runs / f"{run}.json")
+    finished = deploy(transport, read_run_config(config), place, progress, final_path(site, run))
+    hand_out(transport, site, run, lambda node: place(node, node.name))
     log(f"The run is in {finished.folder}, state digest {finished.summary['state_digest'][:12]}.", "end")

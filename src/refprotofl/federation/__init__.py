@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from refprotofl.federation.models import initial_states, known_digests, model_of, prepare_models
     from refprotofl.federation.participation import Presence, count_steps, draw_cohort, draw_evaluated
     from refprotofl.federation.provenance import changed_since, current_folder, origin_of, refuse_changed
-    from refprotofl.federation.resolution import prepare, resolve, resolve_alike
+    from refprotofl.federation.resolution import common_model_problem, prepare, resolve, resolve_alike
     from refprotofl.federation.server_side import ServerSide, build_server_side
     from refprotofl.federation.session import RunResult, default_folder, run, run_session
     from refprotofl.federation.simulation import Federation, load_federation, spent_after
@@ -33,6 +33,7 @@ __all__ = [
     "build_server_side",
     "build_worker_host",
     "changed_since",
+    "common_model_problem",
     "count_steps",
     "current_folder",
     "default_folder",

@@ -8,7 +8,7 @@ from typing import Any
 from uuid import uuid4
 
 from refprotofl.core import RunError, digest_value
-from refprotofl.engines import Engine
+from refprotofl.engines import Engine, Record
 from refprotofl.federation.callbacks import Callback
 from refprotofl.federation.divergence import Moves, RoundAttempt, remembered_suspects
 from refprotofl.federation.participation import Presence, draw_cohort, draw_evaluated, draw_lost
@@ -50,6 +50,7 @@ class Setup:
     statistics: str = ""  # the source of means, deviations and vocabulary; empty where the experiment names it
     exchanged: Sequence[Exchanged] = ()  # before the first round
     wait: Callable[[], None] = lambda: None  # returns when the clients are there
+    finished: Callable[[Server, Mapping[int, Record], int], None] = lambda server, records, round: None
     presence: Callable[[], Presence | None] = lambda: None  # the clients that can be asked; None: all can
 
 
@@ -141,6 +142,7 @@ class Loop:
         spent_before = self.progress.seconds["total"]
         while self.progress.round < self.experiment.rounds and not self.progress.stopped:
             self.round(self.progress.round + 1, started, spent_before)
+        self.setup.finished(self.server, self.checkpoint.records, self.progress.round)
         digest, privacy = self.checkpoint.state_digest, self.setup.spent(self.progress.round)
         summary = build_summary(self.experiment, self.progress, digest, self.side.full_size, privacy)
         sealed = sha256(summary_bytes(summary))

@@ -78,20 +78,23 @@ def check_aggregate(experiment: Experiment) -> None:
         )
 
 
+def common_model_problem(experiment: Experiment) -> str:
+    """Return why the clients of an experiment have no common model; "" if they have one."""
+    method, parts = find_method(experiment.method), find_method(experiment.method).shared(experiment)
+    if method.pooled:
+        return "its clients do not train"
+    if {*parts} != {*ALL}:
+        return f"clients share {' and '.join(parts)} alone" if parts else "clients share no weights"
+    if experiment.model.norm == "batch-local":
+        return 'with model.norm = "batch-local" each client has batch statistics of its own'
+    if method.server.global_model is Server.global_model:
+        return f"{method.server.__name__}.global_model returns none"
+    return ""
+
+
 def check_finetuning(experiment: Experiment) -> None:
     """Refuse [finetune] where there is no common model to start from."""
-    if not experiment.finetune.passes:
-        return
-    method, parts = find_method(experiment.method), find_method(experiment.method).shared(experiment)
-    reason = ""
-    if method.pooled:
-        reason = "its clients do not train"
-    elif {*parts} != {*ALL}:
-        reason = f"clients share {' and '.join(parts)} alone" if parts else "clients share no weights"
-    elif experiment.model.norm == "batch-local":
-        reason = 'with model.norm = "batch-local" each client has batch statistics of its own'
-    elif method.server.global_model is Server.global_model:
-        reason = f"{method.server.__name__}.global_model returns none"
+    reason = common_model_problem(experiment) if experiment.finetune.passes else ""
     if reason:
         raise InputError(
             f"[finetune] starts from a common model, which method = {experiment.method!r} does not have: {reason}. "

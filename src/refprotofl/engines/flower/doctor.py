@@ -52,7 +52,7 @@ def reach(kit: Path, name: str, address: tuple[str, int], sign: Sign) -> Iterato
 
 def _describe_untrusted(host: str, port: int, problem: ssl.SSLCertVerificationError) -> str:
     if "expired" in problem.verify_message:
-        return f"The certificate of {host}:{port} has expired: the operator makes a new site and new kits."
+        return f"The certificate of {host}:{port} has expired: the operator runs refprotofl deploy renew."
     return (
         f"{host}:{port} has no certificate signed by ca.crt ({problem.verify_message}). Is this the kit of that "
         f"server, and is the clock right? It says {_now()}."

@@ -20,7 +20,7 @@ INLINE = 65_536  # bytes of the largest payload that crosses in one message
 HEADER = 131_072  # bytes of the longest header, decompressed
 SESSION, KEY, DIGEST = 4, 8, 32  # bytes of a server's session, of a payload's name in a part, and of its digest
 CHECK = 3  # bytes of a header's check sum
-ACTIONS = ("hello", "run", "ask")
+ACTIONS = ("hello", "run", "ask", "final")
 
 REQUEST, REPLY, WANT, PAYLOAD_PART, MISSING, UNREADABLE = range(6)
 ANNOUNCED = 8  # added to the kind of a message whose payload is announced

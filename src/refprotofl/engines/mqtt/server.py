@@ -12,17 +12,21 @@ import sys
 import threading
 import time
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from types import FrameType
 
-from refprotofl.core import MachineError
+from refprotofl.core import RefProtoFLError
+from refprotofl.deploy.finals import FinalPart, HandOut, final_path, newest_final, read_handed, write_handed
 from refprotofl.deploy.log import log
+from refprotofl.deploy.registry import place_in
 from refprotofl.deploy.site import Site, read_site
 from refprotofl.engines.mqtt import runs
 from refprotofl.engines.mqtt.broker import Broker
 from refprotofl.engines.mqtt.client import Identity, PahoLink
-from refprotofl.engines.mqtt.identities import certificates_changed, issued_certificates, revoked_nodes
+from refprotofl.engines.mqtt.identities import admitted_nodes, certificates_changed, issued_certificates, revoked_nodes
 from refprotofl.engines.mqtt.link import Topics
+from refprotofl.engines.mqtt.transport import MqttTransport
 from refprotofl.records import write_whole
 
 LOOK = 0.2  # seconds between two looks for new runs
@@ -65,6 +69,8 @@ class Server:
         self._published: dict[str, bytes] = {}
         self._issued = 0  # when the folder of certificates was last changed, as far as they are published
         self._cut = revoked_nodes(site)
+        self._transport: MqttTransport | None = None  # for what nodes get without a run
+        self._hand_out: tuple[str, HandOut] | None = None
 
     def run(self, ended: threading.Event) -> None:
         if self._broker is not None:
@@ -78,7 +84,7 @@ class Server:
         while not ended.wait(LOOK):
             try:
                 self._look()
-            except MachineError as problem:  # a full disk must not end all runs to come
+            except RefProtoFLError as problem:  # a full disk must not end all runs to come
                 log(str(problem))
 
     def stop(self) -> None:
@@ -112,6 +118,7 @@ class Server:
         self._look_after_runs()
         self._cut_revoked()
         self._publish_certificates()
+        self._hand_out_final()
         with self._lock:
             changed, self._changed = self._changed, False
             online, seen = dict(self._online), dict(self._seen)
@@ -153,6 +160,21 @@ class Server:
                 self._published[node] = certificate
                 self._link.publish(self._topics.certificate(node), certificate, retain=True)
         self._issued = changed
+
+    def _hand_out_final(self) -> None:
+        """Hand the newest final part to nodes that were offline at the end of its run."""
+        run = newest_final(self._site)
+        if run is None or int(run) in self._processes:
+            return
+        if self._hand_out is None or self._hand_out[0] != run:
+            if self._transport is None:
+                link, most = server_link(self._site, "final"), self._site.keys.max_message
+                self._transport = MqttTransport(link, lambda: admitted_nodes(self._site), most)
+            place = place_in(self._site)
+            keep = partial(write_handed, self._site, run)
+            final, handed = FinalPart.read(final_path(self._site, run)), read_handed(self._site, run)
+            self._hand_out = run, HandOut(self._transport, final, lambda node: place(node, node.name), handed, keep)
+        self._hand_out[1].step()
 
 
 def cut_off(site: Site, node: str) -> None:
