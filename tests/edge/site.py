@@ -37,6 +37,7 @@ class Site:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.started: dict[int, subprocess.Popen[bytes]] = {}
+        self.link: Any = None  # between a node and the broker, where a test has put one
         self.run = 0  # the last one that was submitted
         self.env = {**os.environ, "PATH": f"{BIN}{os.pathsep}{os.environ['PATH']}", "NODE_RETRY": "1"}
 
@@ -65,12 +66,20 @@ class Site:
         wait_for((kit / REQUEST).exists, PATIENCE, lambda: (kit / "log").read_text())
         self.refprotofl("deploy", "admit", str(self.folder), f"node-{number}", str(kit / REQUEST))
 
-    def start_node(self, number: int) -> None:
-        kit = self.made.kit(number)
+    def start_node(self, number: int, more: dict[str, str] | None = None) -> None:
+        self.started[number] = self.start_kit(self.made.kit(number), more)
+
+    def start_kit(self, kit: Path, more: dict[str, str] | None = None) -> subprocess.Popen[bytes]:
+        """Start the node of a kit with `more` in its environment."""
         with (kit / "log").open("ab") as log:
-            self.started[number] = subprocess.Popen(
-                [str(kit / "start.sh")], env=self.env, cwd=ROOT, stdout=log, stderr=log, start_new_session=True
-            )
+            command, env = [str(kit / "start.sh")], {**self.env, **(more or {})}
+            return subprocess.Popen(command, env=env, cwd=ROOT, stdout=log, stderr=log, start_new_session=True)
+
+    def node_process(self, number: int) -> int:
+        """Return the process of a node, which start.sh has started."""
+        script = self.started[number].pid
+        children = Path(f"/proc/{script}/task/{script}/children").read_text().split()
+        return next(int(one) for one in children if b"refprotofl" in Path(f"/proc/{one}/cmdline").read_bytes())
 
     def kill_node(self, number: int) -> None:
         """Kill it with all its child processes, like a power cut."""

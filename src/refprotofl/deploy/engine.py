@@ -19,7 +19,10 @@ from refprotofl.engines import EngineInfo, Record, Request, Result, start_ahead
 
 ASK = "ask"
 DEADLINE = 600.0  # seconds for an answer where the experiment sets none: no node can hold up a run for ever
-LATE, IMPATIENCE = 2, 0.1  # after this many late answers in a row, this share of the deadline is waited for
+LATE, IMPATIENCE = 2, 0.1  # after this many answers in a row that were late or missing, the share of the deadline
+    2,
+    0.1,
+)  # after this many answers in a row that were late or did not come, this share of the deadline is waited for
 SHORTEST_WAIT = 30.0  # seconds: the least
 TRIES = 4  # attempts to send a request to a node that the transport lists as online and does not take messages for
 AGAIN = 1.0  # seconds before a request that came back is sent again
@@ -83,7 +86,7 @@ class DeploymentEngine:
         self._phases: dict[int, int] = {}  # requests to each client in this round
         self._round = 0
         self._looked = 0.0
-        self._late: dict[int, int] = {}  # by client: answers in a row that were late
+        self._late: dict[int, int] = {}  # by client: answers in a row that were late, or whose node was away
         self._answered: dict[tuple[int, str], set[int]] = {}  # by phase: the clients that have answered
 
     def map(self, requests: Iterable[Request], deadline: float | None) -> Iterator[Result]:
@@ -127,7 +130,7 @@ class DeploymentEngine:
                 self._wait()
         del self._asked[asked]
         code = asked.result.code
-        self._late[client] = self._late.get(client, 0) + 1 if code == "late" else 0
+        self._late[client] = self._late.get(client, 0) + 1 if code in ("late", "absent") else 0
         if code is None and asked.route.keeps:
             self._newest[client] = asked.state
             self._moved.add(client)
@@ -138,7 +141,8 @@ class DeploymentEngine:
     def _patience(self, client: int, deadline: float) -> float:
         """Return the seconds to wait for a client.
 
-        One that was late again and again has fewer until it answers in time, so that it cannot hold up every phase.
+        One that was late or away again and again has fewer until it answers in time, so that it cannot hold up every
+        phase.
         """
         if self._late.get(client, 0) < LATE:
             return deadline

@@ -49,7 +49,7 @@ def read_kept(folder: Path) -> Kept:
     store = runs_in(folder)[0]
     client, experiment = _known(store)
     newest, held = store.newest(), store.held()
-    if newest is not None and (newest[0] in held or not held):
+    if newest is not None and (newest[0] in held or not (newest[0] or held)):
         return Kept(store, client, experiment, *newest)
     if not held:
         raise InputError(

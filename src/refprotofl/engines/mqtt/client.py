@@ -131,7 +131,7 @@ class PahoLink:
             self._report(f"The broker refuses the connection: {reason}. Trying again.")
             return
         self._client.reconnect_delay_set(*pauses())
-        if not flags.session_present:
+        if not flags.session_present and self._subscriptions:
             options = SubscribeOptions(qos=1)
             client.subscribe([(topic, options) for topic in self._subscriptions])
         self._report(f"Connected to {self._address[0]}:{self._address[1]}.")
