@@ -20,9 +20,6 @@ from refprotofl.engines import EngineInfo, Record, Request, Result, start_ahead
 ASK = "ask"
 DEADLINE = 600.0  # seconds for an answer where the experiment sets none: no node can hold up a run for ever
 LATE, IMPATIENCE = 2, 0.1  # after this many answers in a row that were late or missing, the share of the deadline
-    2,
-    0.1,
-)  # after this many answers in a row that were late or did not come, this share of the deadline is waited for
 SHORTEST_WAIT = 30.0  # seconds: the least
 TRIES = 4  # attempts to send a request to a node that the transport lists as online and does not take messages for
 AGAIN = 1.0  # seconds before a request that came back is sent again
