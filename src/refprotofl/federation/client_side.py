@@ -11,7 +11,7 @@ from refprotofl.engines import Answering, ClientHost, ClientLogs, ClientStore, D
 from refprotofl.evaluation import TestSet
 from refprotofl.experiment import Experiment
 from refprotofl.federation.models import Models
-from refprotofl.methods import ClientContext, Samples, Scope, find_method, options_of
+from refprotofl.methods import ClientContext, Samples, Scope, create_compressor, find_method, options_of
 from refprotofl.privacy import create_mechanism
 
 
@@ -46,6 +46,7 @@ def build_client_side(
         for name, model in models.by_name.items()
     }
     given, memo = blobs(folder), dict[str, Tensor]()
+    compressor, privacy = create_compressor(experiment), create_mechanism(experiment)
 
     def context(number: int) -> ClientContext:
         own = data(number)
@@ -57,6 +58,9 @@ def build_client_side(
             model=models.by_name[names[number]],
             parts=parts,
             blobs=given,
+            initial_weights=models.shared,
+            compressor=compressor,
+            privacy=privacy,
             memo=memo,
             options=options,
             feedback=feedback,
@@ -65,6 +69,4 @@ def build_client_side(
 
     states = store(folder, lambda number: models.initial[names[number]])
     answering: Callable[[ClientContext, State], Answering] = make or method.client
-    return ClientHost(
-        create_mechanism(experiment).accounted(answering), context, states, ClientLogs(folder.parent).write
-    )
+    return ClientHost(privacy.accounted(answering), context, states, ClientLogs(folder.parent).write)

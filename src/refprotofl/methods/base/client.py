@@ -3,7 +3,6 @@
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from functools import cached_property
 from typing import Any, ClassVar, Protocol
 
 import numpy as np
@@ -24,20 +23,17 @@ from refprotofl.experiment import Experiment
 from refprotofl.methods.base import guards
 from refprotofl.methods.base.augmentation import Augment, augmenter
 from refprotofl.methods.base.broadcast import FROM_SEED, fingerprint, load_shared
+from refprotofl.methods.base.compressor import Compressor
 from refprotofl.methods.base.finetuning import OWN, OWN_ROUND, own_model
 from refprotofl.methods.base.optimisers import GradHook
 from refprotofl.methods.base.samples import Samples
 from refprotofl.methods.base.schema import LOST, Lost, MessageSchemas, Refused, Scope, ValidatedMessage, read_request
 from refprotofl.methods.base.training import Loss, TrainResult, train
-from refprotofl.methods.catalogue import find_method
-from refprotofl.methods.compressors import create_compressor
 from refprotofl.methods.declaration import FINETUNE
 from refprotofl.methods.feedback import Feedback
-from refprotofl.models import SplitModel, build_model, no_samples
-from refprotofl.privacy import Mechanism, SampleNoise, create_mechanism, open_samples
+from refprotofl.models import SplitModel, no_samples
+from refprotofl.privacy import Mechanism, SampleNoise, open_samples
 from refprotofl.wire import Message
-
-INITIAL = "initial weights"  # in the memo of a process
 
 
 class BlobStore(Protocol):
@@ -59,7 +55,10 @@ class ClientContext:
     model: SplitModel
     parts: Parts  # shared with the others
     blobs: BlobStore
-    memo: dict[str, Tensor]  # common to all clients of a process: initial weights, features under the newest backbone
+    initial_weights: Tensor  # (P,), of the shared parts as the seed gives them
+    compressor: Compressor
+    privacy: Mechanism
+    memo: dict[str, Tensor]  # common to all clients of a process: features under the newest backbone
     options: Any = None  # of the method
     feedback: Feedback = field(default_factory=Feedback)
     messages: MessageSchemas = field(default_factory=dict)
@@ -72,10 +71,6 @@ class ClientContext:
     def num_clients(self) -> int:
         """The number of clients in the federation."""
         return self.experiment.clients
-
-    @cached_property
-    def privacy(self) -> Mechanism:
-        return create_mechanism(self.experiment)
 
     def _stream(self, purpose: str, round: int) -> np.random.Generator:
         return streams.stream(self.experiment.seed, purpose, client=self.client_id, round=round)
@@ -116,7 +111,7 @@ class Client(ABC):
         self.parts = context.parts
         self.samples = context.samples
         self.state = state
-        self.compressor = create_compressor(context.experiment)
+        self.compressor = context.compressor
         self._verb = "train"  # that is being answered
         self._augments: dict[int, Augment | None] = {}  # by round
 
@@ -136,7 +131,7 @@ class Client(ABC):
         """Return a request with the initial weights in full where the server only names them."""
         if not any(name.startswith(FROM_SEED) for name in message):
             return message
-        initial = self.initial_weights()
+        initial = self.context.initial_weights
         named = {name: value for name, value in message.items() if name.startswith(FROM_SEED)}
         if {*named.values()} != {fingerprint(initial)}:
             raise InputError(
@@ -145,13 +140,6 @@ class Client(ABC):
             )
         rest = {name: value for name, value in message.items() if name not in named}
         return rest | {name.removeprefix(FROM_SEED): initial for name in named}
-
-    def initial_weights(self) -> Tensor:
-        """Return the shared vector (P,) with which the server starts, as the seed gives it."""
-        if INITIAL not in self.context.memo:
-            extra = find_method(self.experiment.method).extra_outputs(self.experiment)
-            self.context.memo[INITIAL] = build_model(self.experiment, extra, client=0).read(self.parts)
-        return self.context.memo[INITIAL]
 
     def lost(self, round: int, message: ValidatedMessage) -> Message:
         """Answer in place of a request where the client's state is gone; a client may count the bytes of that."""
