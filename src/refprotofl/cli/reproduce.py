@@ -39,6 +39,7 @@ class TableName(StrEnum):
     partition_figure = "partition-figure"
     tsne_figure = "tsne-figure"
     thin = "thin"
+    headline = "headline"
     thin_ablation = "thin-ablation"
     plus = "plus"
     all = "all"
@@ -67,6 +68,10 @@ Alphas = Annotated[str, typer.Option(help="Comma-separated Dirichlet alphas.")]
 Only = Annotated[
     str | None,
     typer.Option(help="Only these comma-separated methods; those that the paper lacks are added.", show_default=False),
+]
+OnlyRows = Annotated[
+    list[str] | None,
+    typer.Option("--row", metavar="ROW", help="Only this row, as the table names it; repeatable.", show_default=False),
 ]
 VariantName = Annotated[
     Variants,
@@ -115,6 +120,7 @@ def reproduce(
     dataset: Datasets = None,
     alpha: Alphas = "0.5,100",
     methods: Only = None,
+    row: OnlyRows = None,
     seeds: Seeds = "0,1,2",
     variant: VariantName = Variants.both,
     tuned: Tuned = None,
@@ -144,7 +150,7 @@ def reproduce(
         asked = request.Request(
             table=table,
             preset=preset,
-            scope=Scope(datasets, request.read_alphas(alpha), tuple(split_list(methods or ""))),
+            scope=Scope(datasets, request.read_alphas(alpha), tuple(split_list(methods or "")), tuple(row or ())),
             variants=tuple(one for one in request.VARIANTS if variant in (Variants.both, one)),
             settings=tuple(with_device(settings or [], device)),
             seeds=tuple(dict.fromkeys(read_seeds(seeds))),

@@ -141,6 +141,7 @@ class Scope:
     datasets: tuple[str, ...]
     alphas: tuple[float, ...]
     methods: tuple[str, ...] = ()  # all if empty
+    labels: tuple[str, ...] = ()  # of rows; all if empty
 
 
 _TITLES: dict[Variant, str] = {
@@ -257,8 +258,13 @@ def curves(scope: Scope, rounds: int, every: int) -> Study:
 
 
 def chosen(rows: Sequence[Row], scope: Scope) -> tuple[Row, ...]:
-    """Return the rows of the methods that the user named; all if none is named."""
-    return tuple(row for row in rows if not scope.methods or {row.method, row.asked} & {*scope.methods})
+    """Return the rows that the user named, by method or by label; all if none is named."""
+    return tuple(
+        row
+        for row in rows
+        if (not scope.methods or {row.method, row.asked} & {*scope.methods})
+        and (not scope.labels or row.label in scope.labels)
+    )
 
 
 def _filled(blocks: Sequence[Block]) -> tuple[Block, ...]:
@@ -346,10 +352,11 @@ class Grid:
 
     @property
     def setting(self) -> Setting:
-        """The grid's setting relative to the paper's."""
+        """The grid's setting relative to the paper's; models do not depend on how often they are evaluated."""
         if self.preset != PRESET:
             return "smaller"
-        hashes = {load_experiment(None, self.preset, settings).hash for settings in ((), self.settings)}
+        asked = ((), tuple(one for one in self.settings if key_of(one) != "evaluate.every"))
+        hashes = {load_experiment(None, self.preset, settings).hash for settings in asked}
         return "paper's" if len(hashes) == 1 else "changed"
 
     def cells(self) -> list[Trial]:
