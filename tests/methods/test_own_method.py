@@ -51,7 +51,8 @@ def test_the_examples_are_short(name):
 
 def test_the_guide_shows_the_examples_as_they_are():
     examples = "".join((EXAMPLES / name).read_text() for name in ("own_method.py", "own_feddyn.py"))
-    guide = (EXAMPLES.parent / "docs" / "add-a-method.md").read_text()
+    docs = EXAMPLES.parent / "docs"
+    guide = (docs / "add-a-method.md").read_text() + (docs / "add-a-method" / "more.md").read_text()
     excerpts = re.findall(r"```python\n(.*?)```", guide, re.DOTALL)
     excerpts.remove(CORRECTED)
     assert len(excerpts) == 7
