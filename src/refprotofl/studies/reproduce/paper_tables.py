@@ -344,8 +344,23 @@ def _tuning(reads: Sequence[Read]) -> list[str]:
     elsewhere = {one: on for one, on in reads[0].grid.chosen_on.items() if any(one == name for name, *_ in tuned)}
     return [
         f"Tuned on validation data; the other rows have the preset's settings: {'; '.join(entries)}",
+        *_ends(reads),
         *(f"The settings of {one} were chosen on {on}" for one, on in elsewhere.items()),
     ]
+
+
+def _ends(reads: Sequence[Read]) -> list[str]:
+    """List the rows with a value at an end of its grid, by data set and value."""
+    labels: dict[tuple[str, str], list[str]] = {}
+    for read in reads:
+        for row in read.block.rows:
+            for setting in read.at_an_end(row):
+                known = labels.setdefault((read.block.dataset, setting), [])
+                known += [row.label] * (row.label not in known)
+    if not labels:
+        return []
+    found = [f"{dataset}, {setting} ({', '.join(rows)})" for (dataset, setting), rows in labels.items()]
+    return [f"Chosen at an end of its grid, beyond which better values may lie: {'; '.join(found)}"]
 
 
 def _method_notes(reads: Sequence[Read]) -> list[str]:

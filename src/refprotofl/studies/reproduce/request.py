@@ -106,6 +106,7 @@ class Request:
             out=self.out,
             tuned=tuned,
             chosen_on=self._chosen_on(),
+            ends=self._ends(),
             against=self.against,
             margin=self.margin,
         )
@@ -113,6 +114,13 @@ class Request:
     def _chosen_on(self) -> dict[str, str]:
         searches = [(dataset, read_searched(path)) for dataset, path in _files(self.tuned)]
         return {dataset: one.dataset for dataset, one in searches if one and one.dataset != dataset}
+
+    def _ends(self) -> dict[str, dict[str, tuple[str, ...]]]:
+        found: dict[str, dict[str, tuple[str, ...]]] = {}
+        for dataset, path in _files(self.tuned):
+            searched = read_searched(path)
+            found.setdefault(dataset, {}).update(searched.ends if searched else {})
+        return found
 
 
 def _check_dataset(name: str) -> None:

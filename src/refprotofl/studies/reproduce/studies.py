@@ -333,6 +333,7 @@ def _within(scope: Scope, *datasets: str) -> Scope:
 
 
 Tuned = Mapping[str, Mapping[str, Sequence[str]]]  # settings by data set, then by method with its switches
+Ends = Mapping[str, Mapping[str, Sequence[str]]]  # keys by data set, then by method with its switches
 Results = Mapping[str, Result]  # by experiment hash
 
 
@@ -347,6 +348,7 @@ class Grid:
     out: Path
     tuned: Tuned = field(default_factory=dict)
     chosen_on: Mapping[str, str] = field(default_factory=dict)  # data set -> data set of its search, if another
+    ends: Ends = field(default_factory=dict)  # keys whose chosen value is at an end of its grid
     against: str = ""  # label of the row that others are paired with; the study's baseline if empty or absent
     margin: float | None = None  # of non-inferiority, as a share of 1
 
@@ -389,14 +391,16 @@ class Grid:
         """
         if study.variant != "standard":
             return ()
-        method, switches = read_switches(row.asked)
-        fits: dict[int, Sequence[str]] = {}
-        for name, settings in self.tuned.get(block.dataset, {}).items():
-            known, needed = read_switches(name)
-            if known == method and {*needed} <= {*switches}:
-                fits[len(needed)] = settings
+        tuned = self.tuned.get(block.dataset, {})
+        name = _best_fit(row, tuned)
         fixed = (row.switched - row.searched) | set_keys(self.settings)
-        return tuple(one for one in (fits[max(fits)] if fits else ()) if key_of(one) not in fixed)
+        return tuple(one for one in (tuned[name] if name else ()) if key_of(one) not in fixed)
+
+    def at_an_end(self, study: Study, block: Block, row: Row) -> tuple[str, ...]:
+        """Return those settings of a row that a search chose at an end of their grid."""
+        name = _best_fit(row, self.tuned.get(block.dataset, {}))
+        ends = self.ends.get(block.dataset, {}).get(name or "", ())
+        return tuple(one for one in self.tuned_of(study, block, row) if key_of(one) in ends)
 
     def may_differ(self, study: Study, block: Block) -> set[str]:
         """The keys that a block's rows are named by, and the training keys that a search chose."""
@@ -418,3 +422,14 @@ class Grid:
                 result = results.get(cell.experiment.hash)
                 if result is not None:
                     yield cell, result
+
+
+def _best_fit(row: Row, tuned: Mapping[str, Sequence[str]]) -> str | None:
+    """Return the entry that has most of the row's switches and no others."""
+    method, switches = read_switches(row.asked)
+    fits: dict[int, str] = {}
+    for name in tuned:
+        known, needed = read_switches(name)
+        if known == method and {*needed} <= {*switches}:
+            fits[len(needed)] = name
+    return fits[max(fits)] if fits else None
