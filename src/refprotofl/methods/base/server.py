@@ -287,6 +287,10 @@ class Server(ABC):
         """The number of clients in the federation."""
         return self.context.num_clients
 
+    def public_steps(self, cohort: Cohort) -> int:
+        """Return the optimiser steps that the clients of this round took on the public set alone."""
+        return 0
+
     def local_steps(self, round: int, client: int) -> int:
         """Return the number of steps that a client's `fit` takes in a round, by the samples that it joined with."""
         return self.experiment.train_in_round(round).steps(int(self.samples[client]))
