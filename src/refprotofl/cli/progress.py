@@ -89,16 +89,36 @@ class ProgressCallback(Callback):
         self._bar.update(self._task, status=f"{self._accuracy}uplink {size(self._uplink)}  {phase}")
 
 
+class RunNumbers:
+    """The runs of a study, numbered in the order in which it asks for them."""
+
+    def __init__(self, total: int | None) -> None:
+        """`total` is None for a study that decides by its results how many runs follow."""
+        self._total = total
+        self._numbers: dict[str, int] = {}  # by hash
+
+    def add(self, trials: Sequence[Trial]) -> None:
+        for trial in trials:
+            self._numbers.setdefault(trial.hash, len(self._numbers) + 1)
+
+    def of(self, trial: Trial) -> str:
+        """Return the number of a run, such as 3/12."""
+        number = self._numbers[trial.hash]
+        return str(number) if self._total is None else f"{number}/{max(self._total, len(self._numbers))}"
+
+
 class StudyProgress:
     """One bar over all rounds of a batch of trials; off a terminal, a line when a run begins and one when it ends.
 
     Rounds that were done before, or by another process, count once this process has found them.
     """
 
-    def __init__(self, console: Console, trials: Sequence[Trial]) -> None:
+    def __init__(self, console: Console, trials: Sequence[Trial], numbers: "RunNumbers | None" = None) -> None:
+        """`numbers`: those of the whole study, if this is one of several batches."""
         self._console = console
-        self._trials = trials
-        self._numbers = {trial.hash: number for number, trial in enumerate(trials)}
+        self._numbers = numbers or RunNumbers(len(trials))
+        self._numbers.add(trials)
+        self._places = {trial.hash: place for place, trial in enumerate(trials)}
         self._done = [0] * len(trials)
         self._noted: set[str] = set()
         self._bar = _bar(console, "rounds")
@@ -107,9 +127,8 @@ class StudyProgress:
 
     def watch(self, trial: Trial) -> Callback:
         """Return the callback of a run; it is silent until the run begins here, as others may run it."""
-        number = self._numbers[trial.hash]
-        label = f"{for_terminal(trial.name)}, seed {trial.experiment.seed} ({number + 1}/{len(self._trials)})"
-        return _TrialProgress(self, number, trial.experiment.rounds, label)
+        label = f"{for_terminal(trial.name)}, seed {trial.experiment.seed} ({self._numbers.of(trial)})"
+        return _TrialProgress(self, self._places[trial.hash], trial.experiment.rounds, label)
 
     def begin(self, label: str) -> None:
         self._bar.update(self._task, description=label)

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from refprotofl.records.folder import (
         Busy,
         RunFolder,
+        allow_code,
         is_longer,
         read_experiment,
         read_experiment_file,
@@ -63,6 +64,7 @@ __all__ = [
     "StopRecord",
     "Stopping",
     "Summary",
+    "allow_code",
     "build_summary",
     "check_experiment",
     "check_file",

@@ -134,6 +134,13 @@ def default_datasets(preset: str) -> tuple[str, ...]:
     return ("digits",) if PRESETS[preset]["dataset"] == "digits" else studies.DATASETS
 
 
+def alphas_of(preset: str, text: str | None) -> tuple[float, ...]:
+    """Read the alphas of a request; without any they are the paper's two, or the uneven one for the smallest preset."""
+    if text is None:
+        return (0.5,) if default_datasets(preset) == ("digits",) else (0.5, 100.0)
+    return read_alphas(text)
+
+
 def read_alphas(text: str) -> tuple[float, ...]:
     try:
         alphas = tuple(dict.fromkeys(float(one) for one in text.split(",") if one.strip()))
