@@ -64,10 +64,11 @@ def test_what_is_allowed_is_said_in_one_way(refprotofl: Any, tmp_path: Path) -> 
 
 
 def test_nothing_within_the_deadline_is_reported(refprotofl: Any, tmp_path: Path) -> None:
-    limit = ("--link", "up=1kbit/s,down=1kbit/s,latency=0ms", "--deadline", "0.5")
+    link = "up=1kbit/s,down=1kbit/s,latency=0ms"
+    limit = ("--link", link, "--deadline", "0.5")
     outcome = refprotofl("frontier", "--methods", "thin,fedavg", *limit, "--out", tmp_path / "frontier", *TINY)
     assert outcome.code == 0
-    sentence = "No candidate that ran all its rounds keeps within 0.5 s on up=1kbit/s,down=1kbit/s,latency=0ms: raise the limit"
+    sentence = f"No candidate that ran all its rounds keeps within 0.5 s on {link}: raise the limit"
     assert sentence in outcome.err.replace("\n", " ")
     assert json.loads((tmp_path / "frontier" / "frontier.json").read_text())["command"] is None
 

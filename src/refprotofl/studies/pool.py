@@ -100,7 +100,7 @@ def _run_once(
     ran = run(trial.experiment, out=placed.folder, data=data, workers=workers, resume=True, callback=watch())
     result = result_of(ran.folder, trial.experiment, ran.summary)
     if not ran.reused and "keep_checkpoints" not in trial.experiment.model_fields_set:
-        keep_last_round(ran.folder)  # a grid would fill the disk with rounds that nobody goes back to
+        keep_last_round(ran.folder)  # the earlier rounds of a grid would fill the disk
     if kept is not None:
         kept.add(result)
     return TrialResult(placed, result, ran.reused)

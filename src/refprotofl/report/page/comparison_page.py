@@ -146,7 +146,7 @@ def frontier_figure(rows: Sequence[OverSeeds], protocol: str) -> list[Figure]:
         lines.append([words(row.name), row.bytes["total"], found.mean, *ends, "yes" if front else "no"])
     apart = [row for row in known if row not in placed]
     named = ", ".join(f"{words(row.name)} ({percent(row.accuracy[protocol].mean)})" for row in apart)
-    beside = f" Dotted: almost no traffic, so no place on the axis: {named}." if apart else ""
+    levels = f" Dotted: almost no traffic, so no place on the axis: {named}." if apart else ""
     columns = (
         NAME,
         Column("bytes", "total bytes of all clients", "bytes"),
@@ -155,7 +155,7 @@ def frontier_figure(rows: Sequence[OverSeeds], protocol: str) -> list[Figure]:
         Column("high", "95 % interval, upper end", "share"),
         Column("front", "Pareto-optimal", "text"),
     )
-    caption = f"The dashed line is the Pareto front.{beside}"
+    caption = f"The dashed line is the Pareto front.{levels}"
     return [
         Figure(
             "frontier",
