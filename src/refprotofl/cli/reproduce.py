@@ -152,9 +152,7 @@ def reproduce(
         asked = request.Request(
             table=table,
             preset=preset,
-            scope=Scope(
-                datasets, request.alphas_of(preset, alpha), tuple(split_list(methods or "")), tuple(row or ())
-            ),
+            scope=Scope(datasets, request.alphas_of(preset, alpha), tuple(split_list(methods or "")), tuple(row or ())),
             variants=tuple(one for one in request.VARIANTS if variant in (Variants.both, one)),
             settings=tuple(with_device(settings or [], device)),
             seeds=tuple(dict.fromkeys(read_seeds(seeds))),
