@@ -4,8 +4,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from torch import Tensor
-
 from refprotofl.core import State
 from refprotofl.engines import Answering, ClientHost, ClientLogs, ClientStore, DiskBlobStore
 from refprotofl.evaluation import TestSet
@@ -45,7 +43,7 @@ def build_client_side(
         name: method.server.message_schemas(Scope(experiment, model, parts, options))
         for name, model in models.by_name.items()
     }
-    given, memo = blobs(folder), dict[str, Tensor]()
+    given = blobs(folder)
     compressor, privacy = create_compressor(experiment), create_mechanism(experiment)
 
     def context(number: int) -> ClientContext:
@@ -61,7 +59,7 @@ def build_client_side(
             initial_weights=models.shared,
             compressor=compressor,
             privacy=privacy,
-            memo=memo,
+            memo=models.memo,
             options=options,
             feedback=feedback,
             messages=messages[names[number]],

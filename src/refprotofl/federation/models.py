@@ -1,7 +1,7 @@
 """The models of an experiment, and the clients' initial states."""
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor
@@ -22,6 +22,7 @@ class Models:
     by_name: Mapping[str, SplitModel]  # to compute with, on the device
     initial: Mapping[str, State]  # of a client with that backbone
     shared: Tensor  # (P,), the initial weights of the shared parts, which are those of client 0
+    memo: dict[str, Tensor] = field(default_factory=dict)  # of what both sides compute alike in one process
 
 
 def prepare_models(experiment: Experiment, device: torch.device = CPU, clients: Iterable[int] | None = None) -> Models:

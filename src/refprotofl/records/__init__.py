@@ -27,7 +27,14 @@ if TYPE_CHECKING:
         seen_from,
     )
     from refprotofl.records.machine import describe_machine
-    from refprotofl.records.manifest import Origin, Stopping, read_manifest, readable_manifest, recorded_numerics
+    from refprotofl.records.manifest import (
+        Origin,
+        Seconds,
+        Stopping,
+        read_manifest,
+        readable_manifest,
+        recorded_numerics,
+    )
     from refprotofl.records.relay_traffic import Crossed, read_crossed, write_crossed
     from refprotofl.records.rollback import go_back
     from refprotofl.records.safe_io import (
@@ -61,6 +68,7 @@ __all__ = [
     "Origin",
     "Progress",
     "RunFolder",
+    "Seconds",
     "StopRecord",
     "Stopping",
     "Summary",

@@ -9,14 +9,17 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from refprotofl.core import ALL, InputError, Parts, State, digest_value, shares_backbone, streams, tensor_of
+from refprotofl.core import ALL, InputError, Parts, State, shares_backbone, streams, tensor_of
 from refprotofl.evaluation import (
+    PROTOCOLS,
     TestSet,
     adapter_outputs,
     adapter_predictions,
     backbone_features,
+    common_features,
     count_correct,
     personal_scores,
+    plan_of,
     predictions,
 )
 from refprotofl.experiment import Experiment
@@ -280,35 +283,33 @@ class Client(ABC):
         """Load the trained shared part into a model that has the private part already, for `personal_before`."""
         self.model.write(self.parts, tensor_of(self.state, "trained"))
 
-    def test_features(self, newest: Tensor) -> Tensor:
-        """Return the backbone's features of the test inputs, (T, width); those of a shared backbone are memoised."""
+    def _test_features(self, test: TestSet, *, keep: bool) -> Tensor:
+        """Return the backbone's features of test inputs, (T, width); clients with the same backbone share them."""
         if "backbone" not in self.parts or any(True for _ in self.model.buffers()):
-            return backbone_features(self.model, self.context.test.inputs)
-        memo, key = self.context.memo, digest_value(newest)
-        if key not in memo:
-            memo.clear()
-            memo[key] = backbone_features(self.model, self.context.test.inputs)
-        return memo[key]
+            return backbone_features(self.model, test.inputs)
+        return common_features(self.context.memo, self.model, test.inputs, keep=keep)
 
     def score(
         self, round: int, newest: Tensor, anchors: Tensor | None = None, defined: Tensor | None = None
     ) -> Message:
         """Return loss and correct predictions by protocol, with the newest shared part and straight after training.
 
-        A client that was fine-tuned in this round is scored with its own model instead of the newest shared part.
+        A client that was fine-tuned in this round is scored with its own model instead of the newest shared part. What
+        is scored after the round follows from the experiment.
         """
-        if self.state.get(OWN_ROUND) == round:
-            newest = tensor_of(self.state, OWN)
-        self.load(newest)
-        test = self.context.test
-        features = self.test_features(newest)
+        tuned = self.state.get(OWN_ROUND) == round
+        plan = plan_of(self.experiment, round)
+        test = self.context.test.planned(plan, self.num_classes)
+        self.load(tensor_of(self.state, OWN) if tuned else newest)
+        features = self._test_features(test, keep=not tuned)
         embeddings, logits = adapter_outputs(self.model, features, self.num_classes)
         predicted = predictions(self.model, embeddings, logits, anchors, defined)
         counts = count_correct(predicted, test)
-        if self.state.get("trained_round") == round:
+        if plan.scores("personal_before") and self.state.get("trained_round") == round:
             self.load_trained()
             if shares_backbone(self.parts):
-                features = backbone_features(self.model, test.inputs)
+                features = self._test_features(test, keep=False)
             before = count_correct(adapter_predictions(self.model, features, self.num_classes), test)
             counts["personal_before"] = before["personal"]
-        return {**counts, **personal_scores(predicted[""], logits, test)}
+        scored = {name: count for name, count in counts.items() if name not in PROTOCOLS or plan.scores(name)}
+        return scored | (personal_scores(predicted[""], logits, test) if plan.scores("personal") else {})

@@ -168,8 +168,8 @@ class Server(ABC):
         self.model.write(self.parts, shared)
         return self.model
 
-    def facts(self) -> dict[str, float | int | str]:
-        """Return facts that an accuracy must be read with; from the state, recorded with every evaluation."""
+    def facts(self, round: int) -> dict[str, float | int | str]:
+        """Return facts that an accuracy must be read with; from the state, recorded with the evaluation of a round."""
         return {}
 
     def observed(self) -> dict[str, Any]:

@@ -3,6 +3,7 @@
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import chain
 from pathlib import Path
 from statistics import fmean
 
@@ -10,7 +11,7 @@ from refprotofl.core import InputError, Links, counted, percent, size
 from refprotofl.experiment import Experiment
 from refprotofl.report.comparison import OverSeeds, against, headline, tabulate
 from refprotofl.report.formats import accuracies, efforts, footnotes, legend, metric_values
-from refprotofl.report.page.curves import ACCURACY, LOSS, ROUND, WAYS, Stop, link_curve
+from refprotofl.report.page.curves import ACCURACY, LOSS, ROUND, WAYS, Stop, link_curve, subset_note
 from refprotofl.report.page.elements import Cell, Column, Figure, Page, Part, Section, Table, Tile, words
 from refprotofl.report.statistics import estimate
 from refprotofl.studies import Result, Trial
@@ -206,7 +207,7 @@ def _over_seeds(by_name: Mapping[str, Sequence[Sequence[Stop]]], protocol: str, 
     return Figure(
         f"{'loss' if of_loss else 'accuracy'}-by-{'round' if of_loss else by}",
         title,
-        "Mean over seeds with 95 % confidence intervals.",
+        f"Mean over seeds with 95 % confidence intervals.{subset_note(chain(*chain(*by_name.values())))}",
         "lines",
         (NAME, ROUND, *([moved] if moved else []), value, *limits),
         rows,

@@ -21,7 +21,7 @@ from refprotofl.report import (
     with_interval,
     with_two_models,
 )
-from refprotofl.report.formats import points
+from refprotofl.report.formats import points, subset_note
 from refprotofl.studies.reproduce.cells import Read, read_study, record
 from refprotofl.studies.reproduce.statistics import (
     ENOUGH,
@@ -320,7 +320,8 @@ def _other_globals(reads: Sequence[Read]) -> list[str]:
 
 def _evaluations(read: Read) -> list[str]:
     counts = {row.evaluations for row in read.rows.values() if row.evaluations > 1}
-    return [f"Last evaluations: the mean of the last {count}, never the best round" for count in counts]
+    note = subset_note(read.rows.values())
+    return [f"Last evaluations: the mean of the last {count}, never the best round{note}" for count in counts]
 
 
 def _legend(reads: Sequence[Read]) -> list[str]:
