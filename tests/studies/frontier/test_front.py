@@ -154,7 +154,7 @@ def request(**over: object) -> Request:
     given: dict[str, object] = {
         **{"base": Base(over.pop("file", None), "quick", over.pop("settings", ("rounds=20",)))},  # type: ignore[arg-type]
         "methods": ("thin", "fedavg", "local"),
-        **{"schedules": (), "limit": Total(1000), "seeds": (0,), "protocol": "personal", "ends": 2, "out": Path("out")},
+        **{"schedules": (), "limit": Total(10_000), "seeds": (0,), "protocol": "personal", "ends": 2, "out": Path("out")},
     }
     return Request(**{**given, **over})  # type: ignore[arg-type]
 
