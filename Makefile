@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 
-.PHONY: run test test-fast test-faults test-matrix test-edge test-flower test-flower-faults audit lint docs setup clean
+.PHONY: run test test-fast test-faults test-matrix test-edge test-flower test-flower-faults test-docs audit lint docs setup clean
 
 run: $(VENV)/runtime
 	$(BIN)/refprotofl run --preset quick --report
@@ -30,6 +30,10 @@ test-faults: setup
 # Every method under every engine and fault, of which test tries one for each method, another one at each commit.
 test-matrix: setup
 	REFPROTOFL_MATRIX=all $(BIN)/pytest --numprocesses=2 tests/matrix
+
+# The shell and Python blocks of README and docs, and the notebook, as a reader would run them. Two minutes on two cores.
+test-docs: setup
+	$(BIN)/pytest --numprocesses=2 tools/docs_blocks.py
 
 # Known holes in what we install; asks the package index, so it needs a network.
 audit: setup
