@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 
-.PHONY: run test test-fast test-faults test-matrix test-edge test-flower test-flower-faults audit lint setup clean
+.PHONY: run test test-fast test-faults test-matrix test-edge test-flower test-flower-faults test-docs audit lint docs setup clean
 
 run: $(VENV)/runtime
 	$(BIN)/refprotofl run --preset quick --report
@@ -31,6 +31,10 @@ test-faults: setup
 test-matrix: setup
 	REFPROTOFL_MATRIX=all $(BIN)/pytest --numprocesses=2 tests/matrix
 
+# The shell and Python blocks of README and docs, and the notebook, as a reader would run them. Two minutes on two cores.
+test-docs: setup
+	$(BIN)/pytest --numprocesses=2 tools/docs_blocks.py
+
 # Known holes in what we install; asks the package index, so it needs a network.
 audit: setup
 	$(PIP) 'pip-audit>=2.10,<3'
@@ -48,6 +52,12 @@ test-flower: $(VENV)/flower
 test-flower-faults: $(VENV)/flower
 	REFPROTOFL_FAULTS=full $(BIN)/pytest tests/flower/test_real_faults.py
 
+# The documentation as a site, in build/site; warnings are errors. Building and reading it needs no network.
+docs: $(VENV)/docs
+	$(BIN)/python tools/site.py build/site-source
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+	@echo "build/site/index.html"
+
 lint: setup
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
@@ -62,6 +72,10 @@ $(VENV)/runtime: $(VENV)/bin/python pyproject.toml constraints.txt
 
 $(VENV)/tests: $(VENV)/runtime
 	$(PIP) --editable '.[test]'
+	touch $@
+
+$(VENV)/docs: $(VENV)/runtime
+	$(PIP) --editable '.[docs]'
 	touch $@
 
 $(VENV)/flower: $(VENV)/tests

@@ -50,3 +50,15 @@ def test_a_command_that_lacks_what_it_needs_does_not_pretend_to_succeed(
     outcome = refprotofl(*path, "--no-such-option")
     assert outcome.code == 2
     assert "--no-such-option" in outcome.err
+
+
+@pytest.mark.parametrize("path", [("comparee",), ("deploy", "statuss"), ("data", "descirbe"), ("bench", "starts")])
+def test_a_misspelt_command_is_suggested_once(refprotofl: "Command", path: tuple[str, ...]) -> None:
+    outcome = refprotofl(*path)
+    assert outcome.code == 2
+    assert outcome.err.count("Did you mean") == 1
+
+
+def test_compare_says_where_several_experiments_are_kept(refprotofl: "Command") -> None:
+    shown = " ".join(refprotofl("compare", "--help").out.split())
+    assert "its runs are in a folder of its name below --out" in shown

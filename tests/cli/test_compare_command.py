@@ -351,3 +351,10 @@ def test_several_experiments_have_a_table_and_a_folder_each(refprotofl: Any, tmp
     assert "--format json is for one experiment, not 2" in refused.err
     refused = refprotofl("compare", files[0], tmp_path / "other" / "one.toml", *options)
     assert "Two experiments are called one" in refused.err
+
+
+def test_a_target_needs_a_protocol_that_every_evaluation_scores(refprotofl: Any, tmp_path: Path) -> None:
+    command = ("compare", "--methods", "local", "--seeds", "0", "--out", tmp_path / "runs", *TINY)
+    refused = refprotofl(*command, "--target", "personal_before=0.01")
+    assert refused.code == 2
+    assert "name it in evaluate.protocols" in refused.err

@@ -64,10 +64,11 @@ def test_what_is_allowed_is_said_in_one_way(refprotofl: Any, tmp_path: Path) -> 
 
 
 def test_nothing_within_the_deadline_is_reported(refprotofl: Any, tmp_path: Path) -> None:
-    limit = ("--link", "lora", "--deadline", "0.5")
+    link = "up=1kbit/s,down=1kbit/s,latency=0ms"
+    limit = ("--link", link, "--deadline", "0.5")
     outcome = refprotofl("frontier", "--methods", "thin,fedavg", *limit, "--out", tmp_path / "frontier", *TINY)
     assert outcome.code == 0
-    sentence = "No candidate that ran all its rounds keeps within 0.5 s on lora: raise the limit"
+    sentence = f"No candidate that ran all its rounds keeps within 0.5 s on {link}: raise the limit"
     assert sentence in outcome.err.replace("\n", " ")
     assert json.loads((tmp_path / "frontier" / "frontier.json").read_text())["command"] is None
 
@@ -81,3 +82,10 @@ def test_what_cannot_be_made_small_enough_fails_by_itself(refprotofl: Any, tmp_p
     record = json.loads((tmp_path / "frontier" / "frontier.json").read_text())
     assert record["winner"]["name"] == "local"
     assert all("too small" in one["failed"] for one in record["candidates"] if one["name"] != "local")
+
+
+def test_a_limit_that_no_message_fits_is_refused_before_anything_is_trained(refprotofl: Any, tmp_path: Path) -> None:
+    outcome = refprotofl("frontier", "--budget", "10", "--out", tmp_path / "frontier", *TINY)
+    assert outcome.code == 2
+    assert "10 B in all is too small for any candidate" in outcome.err.replace("\n", " ")
+    assert not (tmp_path / "frontier").exists()

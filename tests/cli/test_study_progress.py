@@ -9,7 +9,7 @@ import pytest
 from rich.console import Console
 from tests.studies.conftest import TINY
 
-from refprotofl.cli.progress import StudyProgress
+from refprotofl.cli.progress import RunNumbers, StudyProgress
 from refprotofl.studies.pool import run_trials
 from refprotofl.studies.results import KeptResults
 from refprotofl.studies.rows import Row
@@ -56,6 +56,20 @@ def test_a_run_is_shown_when_it_begins_and_when_it_ends_and_not_while_it_is_wait
 @pytest.mark.usefixtures("first_is_busy")
 def test_the_bar_counts_rounds_in_whatever_order_they_are_done(cells: list[Trial]) -> None:
     assert "4/4" in shown(cells, terminal=True)
+
+
+def test_runs_are_numbered_through_all_batches_of_a_study(cells: list[Trial]) -> None:
+    console = Console(file=io.StringIO(), width=200)
+    numbers = RunNumbers(3)
+    for batch in (cells[:1], cells):  # the second one begins with a run that was done
+        callback = StudyProgress(console, batch, numbers)
+        list(run_trials(batch, None, 1, callback.watch))
+        callback.on_close()
+    lines = console.file.getvalue().splitlines()  # type: ignore[attr-defined]
+    assert lines[::2] == ["local, seed 0 (1/3)", "fedavg:share=full, seed 0 (2/3)"]
+    unknown = RunNumbers(None)
+    unknown.add(cells)
+    assert unknown.of(cells[1]) == "2"
 
 
 def test_the_bar_counts_what_was_done_before(cells: list[Trial], tmp_path: Path) -> None:

@@ -160,3 +160,16 @@ def test_code_that_only_the_data_came_from_is_not_needed_for_a_model(
     outcome = refprotofl("run", "--resume", "--out", "made")
     assert outcome.code == 2
     assert "dataset = 'loader_from_outside:load'" in outcome.err
+
+
+def test_trusted_code_is_found_where_the_run_was_started(
+    refprotofl: "Command", received: Path, key: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sys.path", [place for place in sys.path if place != str(Path.cwd())])
+    folder = received.absolute()
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    export = ("export", folder, "--client", "0", "--out", "exported")
+    assert refprotofl(*export).code == 2  # not without consent
+    outcome = refprotofl(*export, "--trust-code")
+    assert outcome.code == 0, outcome.err

@@ -9,7 +9,9 @@ import pytest
 
 from refprotofl.core.errors import DataError
 from refprotofl.data import array_files, load_dataset
-from refprotofl.data.array_files import machine_memory, read_npy, read_npz
+from refprotofl.data.array_files import machine_memory, npz_contents, read_npy, read_npz
+from refprotofl.data.labelled_samples import load_labelled
+from refprotofl.data.reading import AS_IT_COMES
 
 
 def npy(shape: tuple[int, ...], content: bytes, dtype: str = "|u1") -> bytes:
@@ -122,3 +124,13 @@ def test_the_memory_of_a_container_is_the_memory_there_is(tmp_path: Path, monkey
     assert machine_memory() == 123456
     limit.write_text("max\n")
     assert machine_memory() == whole
+
+
+def test_a_file_without_the_arrays_that_are_needed_is_described(tmp_path: Path) -> None:
+    np.savez(tmp_path / "other.npz", images=np.zeros((4, 2, 2)), labels=np.zeros(4))
+    with pytest.raises(DataError, match=r"lacks x_train.*It holds images, labels\."):
+        load_dataset(str(tmp_path / "other.npz"))
+    with pytest.raises(DataError, match=r"must hold x and y.*It holds images, labels\."):
+        load_labelled(str(tmp_path / "other.npz"), "test.dataset", None, AS_IT_COMES)
+    write_npz(tmp_path / "many.npz", **{f"a{number}": b"" for number in range(12)})
+    assert npz_contents(tmp_path / "many.npz").endswith("a9 and 2 more.")

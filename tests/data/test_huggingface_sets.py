@@ -1,5 +1,6 @@
 """Tables and a repository of parquet files made by the package `datasets` itself; no hub is asked."""
 
+import logging
 import sys
 
 import datasets
@@ -102,3 +103,17 @@ def test_a_vast_image_of_the_hub_is_not_unpacked(monkeypatch):
     monkeypatch.setattr(image_files, "MOST_PIXELS", 100_000)
     with pytest.raises(DataError, match="hf:owner/name has an image that is too large"):
         load_dataset("hf:owner/name")
+
+
+def test_attempts_to_connect_are_not_shown_one_by_one(monkeypatch, caplog):
+    def fail(*_, **__):
+        for attempt in range(5):
+            logging.getLogger("huggingface_hub.utils._http").warning("Retrying in 1s [Retry %d/5].", attempt)
+        raise ConnectionError("no route to the hub")
+
+    level = logging.getLogger("huggingface_hub").level
+    monkeypatch.setattr(datasets, "load_dataset", fail)
+    with pytest.raises(DataError, match=r"no route to the hub.*HF_HUB_OFFLINE=1"):
+        load_dataset("hf:owner/name")
+    assert caplog.records == []
+    assert logging.getLogger("huggingface_hub").level == level

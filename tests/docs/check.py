@@ -1,4 +1,4 @@
-"""Checks of the documentation: it names every key, on the configuration's page or on its method's own."""
+"""Checks of the documentation: it names every key, on a page of the configuration or on its method's own."""
 
 from pathlib import Path
 
@@ -9,7 +9,7 @@ from refprotofl.methods.catalogue import METHODS, TABLES
 
 def undocumented(root: Path) -> list[str]:
     """Keys and methods that no page below `root` names; a page of methods may leave their table's name out."""
-    common = (root / "docs" / "configuration.md").read_text(encoding="utf-8")
+    common = "".join(page.read_text(encoding="utf-8") for page in (root / "docs" / "configuration").glob("*.md"))
     missing = [
         key
         for key in keys(Experiment)

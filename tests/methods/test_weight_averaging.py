@@ -193,7 +193,8 @@ def test_a_shared_backbone_sees_the_test_images_once_for_all_clients(
         seen.append(model.read(("backbone",)))
         return backbone_features(model, images)
 
-    monkeypatch.setattr("refprotofl.methods.base.client.backbone_features", counted)
+    for place in ("refprotofl.methods.base.client", "refprotofl.evaluation.scoring"):
+        monkeypatch.setattr(f"{place}.backbone_features", counted)
     finish(tmp_path / "full", method="fedavg", share="full")
     assert len(seen) == 1 + 3  # the aggregated one, then each client's own after training
     assert not seen[0].equal(seen[1])

@@ -31,7 +31,7 @@ def test_a_frame_is_the_same_after_its_journey(frame: Frame) -> None:
     assert frames.read_frame(frame.encode()) == frame
 
 
-@pytest.mark.parametrize("data", [b"", b"\x00", b"\xff" * 40, b"\x06", b"\x30" + bytes(40), b"\x01\x80\x80"])
+@pytest.mark.parametrize("data", [b"", b"\x00", b"\xff" * 40, b"\x06", b"\x40" + bytes(40), b"\x01\x80\x80"])
 def test_bytes_that_are_no_frame_are_refused(data: bytes) -> None:
     with pytest.raises(Unreadable):
         frames.read_frame(data)

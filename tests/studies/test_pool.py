@@ -11,6 +11,7 @@ from tests.studies.conftest import MakeTrial
 from refprotofl.experiment import Experiment
 from refprotofl.experiment.presets import load_experiment
 from refprotofl.federation import Callback, run
+from refprotofl.records import Checkpoint
 from refprotofl.studies import pool
 from refprotofl.studies.pool import TrialFailure, TrialResult, WorkerPool, processes_for, run_trials
 from refprotofl.studies.results import KeptResults
@@ -73,3 +74,22 @@ def test_what_was_asked_for_makes_the_same_experiment(settings: tuple[str, ...])
     again = Experiment.parse(json.loads(json.dumps(experiment.asked())))
     assert again == experiment
     assert again.hash == experiment.hash
+
+
+def test_a_finished_run_of_a_grid_keeps_its_last_round_alone_and_can_be_extended(
+    tiny: MakeTrial, unwatched: Watch, tmp_path: Path
+) -> None:
+    short, longer = tiny("fedavg", 0, "rounds=3"), tiny("fedavg", 0, "rounds=4")
+    (done,) = run_trials([short], None, 1, unwatched)
+    files = sorted(path.name for path in (done.trial.folder / "checkpoint").rglob("*.safetensors"))
+    assert files == ["000000-3.safetensors", "000001-3.safetensors", "server-3.safetensors"]
+    assert set(Checkpoint(done.trial.folder / "checkpoint", ["", ""], 3).kept_records) == {3}
+    alone = run(longer.experiment, out=tmp_path / "alone").summary["state_digest"]
+    extended = run(longer.experiment, out=done.trial.folder, resume=True)
+    assert extended.summary["state_digest"] == alone
+
+
+def test_rounds_that_were_asked_for_are_kept(tiny: MakeTrial, unwatched: Watch) -> None:
+    (done,) = run_trials([tiny("fedavg", 0, "rounds=3", "keep-checkpoints=2")], None, 1, unwatched)
+    states = {path.name for path in (done.trial.folder / "checkpoint").glob("server-*")}
+    assert states == {"server-2.safetensors", "server-3.safetensors"}

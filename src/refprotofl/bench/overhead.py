@@ -30,6 +30,7 @@ from refprotofl.bench.timed_runs import Begun, Lap, clocked_run
 from refprotofl.core import InputError, one_compute_thread, stream
 from refprotofl.data import Dataset, FederatedData
 from refprotofl.data.dataset import Images, Labels
+from refprotofl.evaluation import plan_of
 from refprotofl.experiment import Experiment, Train
 from refprotofl.federation import Federation, draw_cohort, draw_evaluated, load_federation
 from refprotofl.inputs.image import channel_statistics
@@ -105,7 +106,8 @@ def work_of(federation: Federation) -> Work:
             if uploads_prototypes(experiment, round):
                 forwards += [public, images[uncovered(data, client)]]
         if experiment.is_evaluated(round):
-            forwards += [tests for _ in draw_evaluated(experiment)]
+            rows = plan_of(experiment, round).rows(data.test_labels, data.dataset.num_classes)
+            forwards += [tests if rows is None else tests[rows] for _ in draw_evaluated(experiment)]
     return Work(images, labels, batches, forwards)
 
 

@@ -19,7 +19,17 @@ INTERRUPTED = 130
 NOTHING_KEPT = "Interrupted before the run started; nothing was written."
 
 
-class Commands(TyperGroup):
+class Group(TyperGroup):
+    """Commands of which Click alone suggests the nearest one: Typer would suggest it a second time."""
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        self.suggest_commands = False
+        return super().resolve_command(ctx, args)
+
+
+class Commands(Group):
     """The commands; `reproduce FILE.toml` is the one in that study file."""
 
     def resolve_command(

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from refprotofl.cli.app import DataDir, File, Preset, Settings, app, limit_kernels, read_path
+from refprotofl.cli.app import DataDir, File, Group, Preset, Settings, app, limit_kernels, read_path
 from refprotofl.cli.output import Column, emit, explain, notes, say, show
 from refprotofl.core import InputError, counted, is_reference, read_whole
 
@@ -19,6 +19,7 @@ Repeats = Annotated[int, typer.Option(min=1, help="Repetitions for the median, a
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 bench_app = typer.Typer(
+    cls=Group,
     no_args_is_help=True,
     help="Measure speed, memory and code lengths on your machine.",
     epilog="Example: refprotofl bench wire",

@@ -82,7 +82,7 @@ def compare(
 ) -> None:
     """Run several methods on the same partitions, initial weights and cohorts, and print them side by side.
 
-    Of several experiments each has a table, and its runs below a folder of its name in --out.
+    With several experiments, each has a table of its own, and its runs are in a folder of its name below --out.
     """
     shown = Format.json if as_json else table_format
     _check_files(files or [], shown)
@@ -138,7 +138,7 @@ def _compare(file: Path | None, out_dir: Path, asked: _Asked, shown: Format, eps
             target=study.read_target(asked.target),
         )
         study.check(request)
-    with planning(out_dir, asked.data, count) as planner:
+    with planning(out_dir, asked.data, count, runs=len(request.trials())) as planner:
         comparison = planner.conduct(study.compare(request), stop_at_failure=True)
     if planner.reused:
         say(f"Reused {len(planner.reused)} of {len(planner.planned)} runs, which were finished before", notes)

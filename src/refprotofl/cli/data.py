@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from refprotofl.cli.app import DataDir, Settings, app, read_path
+from refprotofl.cli.app import DataDir, Group, Settings, app, read_path
 from refprotofl.cli.next_command import show_next, with_settings
 from refprotofl.cli.output import Column, notes, say, show
 from refprotofl.core import RefProtoFLError, counted, for_file_name, for_terminal
@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from refprotofl.experiment import Experiment
 
 data_app = typer.Typer(
+    cls=Group,
     no_args_is_help=True,
     help="List, download and check data sets.",
     epilog="Example: refprotofl data list",

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from refprotofl.cli.app import INTERRUPTED, DataDir, File, Preset, Seed, Settings, app, read_path, with_seed
+from refprotofl.cli.app import INTERRUPTED, DataDir, File, Group, Preset, Seed, Settings, app, read_path, with_seed
 from refprotofl.cli.output import say, warn
 from refprotofl.core import DataError, InputError, RunError, counted, with_port
 from refprotofl.deploy.log import LogFormat
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from refprotofl.experiment import Experiment
 
 deploy_app = typer.Typer(
+    cls=Group,
     no_args_is_help=True,
     help="Run on real devices: create a site, start its server, admit nodes, submit runs.",
     epilog="Example: refprotofl deploy demo",

@@ -11,13 +11,13 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.text import Text
 
 from refprotofl.cli.output import Column, PlainConsole, explain, say, show, warn
-from refprotofl.core import duration, for_terminal, percent, size
+from refprotofl.core import counted, duration, for_terminal, percent, size
 from refprotofl.evaluation import PROTOCOLS, most_confused
 from refprotofl.experiment import Experiment
 from refprotofl.federation import Callback
 from refprotofl.methods import create_compressor, find_method
 from refprotofl.privacy import epsilon_sentence
-from refprotofl.records import Event, StopRecord, Summary, fedavg_bytes
+from refprotofl.records import Event, Seconds, StopRecord, Summary, fedavg_bytes
 from refprotofl.report import spread
 from refprotofl.report.costs import shared_by
 from refprotofl.report.page.elements import title
@@ -73,12 +73,11 @@ class ProgressCallback(Callback):
 
     def on_round(self, event: Event, accuracy: dict[str, Any] | None) -> None:
         if accuracy is not None:
-            reached = percent(accuracy["accuracy"]["personal"])
-            self._accuracy = f"personal {reached}, "
+            reached = _reached(accuracy)
+            self._accuracy = f"{reached}, "
             if not self._console.is_terminal:
                 sent = size(self._uplink)
-                reached_line = f"round {event['round']}/{self._rounds}: personal {reached}, uplink {sent} {self._since}"
-                say(reached_line, self._console)
+                say(f"round {event['round']}/{self._rounds}: {reached}, uplink {sent} {self._since}", self._console)
         self._bar.update(self._task, completed=event["round"])
         self._show("")
 
@@ -89,16 +88,44 @@ class ProgressCallback(Callback):
         self._bar.update(self._task, status=f"{self._accuracy}uplink {size(self._uplink)}  {phase}")
 
 
+def _reached(evaluation: Event) -> str:
+    """Return the first accuracy that an evaluation has, and what it was scored on if not on the whole test set."""
+    known = {protocol: value for protocol, value in evaluation["accuracy"].items() if value is not None}
+    protocol = next(iter(known), "personal")
+    on = f" of {counted(evaluation['subset'], 'test sample')}" if "subset" in evaluation else ""
+    return f"{protocol} {percent(known.get(protocol))}{on}"
+
+
+class RunNumbers:
+    """The runs of a study, numbered in the order in which it asks for them."""
+
+    def __init__(self, total: int | None) -> None:
+        """`total` is None for a study that decides by its results how many runs follow."""
+        self._total = total
+        self._numbers: dict[str, int] = {}  # by hash
+
+    def add(self, trials: Sequence[Trial]) -> None:
+        for trial in trials:
+            self._numbers.setdefault(trial.hash, len(self._numbers) + 1)
+
+    def of(self, trial: Trial) -> str:
+        """Return the number of a run, such as 3/12."""
+        number = self._numbers[trial.hash]
+        return str(number) if self._total is None else f"{number}/{max(self._total, len(self._numbers))}"
+
+
 class StudyProgress:
     """One bar over all rounds of a batch of trials; off a terminal, a line when a run begins and one when it ends.
 
     Rounds that were done before, or by another process, count once this process has found them.
     """
 
-    def __init__(self, console: Console, trials: Sequence[Trial]) -> None:
+    def __init__(self, console: Console, trials: Sequence[Trial], numbers: "RunNumbers | None" = None) -> None:
+        """`numbers`: those of the whole study, if this is one of several batches."""
         self._console = console
-        self._trials = trials
-        self._numbers = {trial.hash: number for number, trial in enumerate(trials)}
+        self._numbers = numbers or RunNumbers(len(trials))
+        self._numbers.add(trials)
+        self._places = {trial.hash: place for place, trial in enumerate(trials)}
         self._done = [0] * len(trials)
         self._noted: set[str] = set()
         self._bar = _bar(console, "rounds")
@@ -107,9 +134,8 @@ class StudyProgress:
 
     def watch(self, trial: Trial) -> Callback:
         """Return the callback of a run; it is silent until the run begins here, as others may run it."""
-        number = self._numbers[trial.hash]
-        label = f"{for_terminal(trial.name)}, seed {trial.experiment.seed} ({number + 1}/{len(self._trials)})"
-        return _TrialProgress(self, number, trial.experiment.rounds, label)
+        label = f"{for_terminal(trial.name)}, seed {trial.experiment.seed} ({self._numbers.of(trial)})"
+        return _TrialProgress(self, self._places[trial.hash], trial.experiment.rounds, label)
 
     def begin(self, label: str) -> None:
         self._bar.update(self._task, description=label)
@@ -158,7 +184,8 @@ class _TrialProgress(Callback):
 
 def _headline(accuracy: dict[str, float | None]) -> str:
     """Return the headline accuracy: that of the global model, if there is one."""
-    protocol = "personal" if accuracy.get("global") is None else "global"
+    scored = [protocol for protocol, value in accuracy.items() if value is not None]
+    protocol = "global" if "global" in scored else next(iter(scored), "personal")
     return f"{protocol} {percent(accuracy.get(protocol))}"
 
 
@@ -179,7 +206,7 @@ def print_summary(
     _show_communication(console, summary)
     one_off = summary["communication"]["one_off"]["payload_bytes"]
     say(f"One-time setup traffic: {size(one_off)} (joining, public set if used)", console)
-    say(f"Run time: {summary['seconds']['total']:.1f} s", console)
+    say(_run_time(summary["seconds"]), console)
     for name, fact in summary.get("facts", {}).items():
         shown = f"{fact:.4g}" if isinstance(fact, float) else for_terminal(fact)
         say(f"{for_terminal(name.replace('_', ' '))}: {shown}", console)
@@ -187,6 +214,12 @@ def print_summary(
         explain(f"note: {for_terminal(note)}", console)
     say(f"Run folder: {for_terminal(folder)}", console)
     say(f"State digest: {summary['state_digest']}", console)
+
+
+def _run_time(seconds: Seconds) -> str:
+    total, scoring = seconds["total"], seconds["evaluate"]
+    share = f", of which evaluation {scoring:.1f} s ({scoring / total:.0%})" if total > 0 else ""
+    return f"Run time: {total:.1f} s{share}"
 
 
 def _stopped(stop: StopRecord, experiment: Experiment) -> str:

@@ -39,6 +39,7 @@ class TableName(StrEnum):
     partition_figure = "partition-figure"
     tsne_figure = "tsne-figure"
     thin = "thin"
+    headline = "headline"
     thin_ablation = "thin-ablation"
     plus = "plus"
     all = "all"
@@ -63,10 +64,16 @@ Datasets = Annotated[
     str | None,
     typer.Option(help="Comma-separated data sets; the paper's four, or digits with quick.", show_default=False),
 ]
-Alphas = Annotated[str, typer.Option(help="Comma-separated Dirichlet alphas.")]
+Alphas = Annotated[
+    str | None, typer.Option(help="Comma-separated Dirichlet alphas.", show_default="0.5,100, or 0.5 with quick")
+]
 Only = Annotated[
     str | None,
     typer.Option(help="Only these comma-separated methods; those that the paper lacks are added.", show_default=False),
+]
+OnlyRows = Annotated[
+    list[str] | None,
+    typer.Option("--row", metavar="ROW", help="Only this row, as the table names it; repeatable.", show_default=False),
 ]
 VariantName = Annotated[
     Variants,
@@ -113,8 +120,9 @@ def reproduce(
     table: Table,
     preset: Size = Sizes.quick,
     dataset: Datasets = None,
-    alpha: Alphas = "0.5,100",
+    alpha: Alphas = None,
     methods: Only = None,
+    row: OnlyRows = None,
     seeds: Seeds = "0,1,2",
     variant: VariantName = Variants.both,
     tuned: Tuned = None,
@@ -144,7 +152,7 @@ def reproduce(
         asked = request.Request(
             table=table,
             preset=preset,
-            scope=Scope(datasets, request.read_alphas(alpha), tuple(split_list(methods or ""))),
+            scope=Scope(datasets, request.alphas_of(preset, alpha), tuple(split_list(methods or "")), tuple(row or ())),
             variants=tuple(one for one in request.VARIANTS if variant in (Variants.both, one)),
             settings=tuple(with_device(settings or [], device)),
             seeds=tuple(dict.fromkeys(read_seeds(seeds))),
@@ -184,10 +192,16 @@ def _results(planner: "Planner", grids: "dict[str, Grid]", data: Path | None, no
         return results
     finished = {name: result for name, result in results.items() if name not in drawn}
     seconds = planner.estimate(trials, finished, lambda sentence: say(sentence, notes))
-    say(f"The others take about {duration(seconds)} in one process of this machine", notes)
+    say(f"The others take {_about(seconds, planner.processes(left))}", notes)
     missing = planner.run([trial for trial in left if trial.hash not in results])
     again = planner.run([trial for trial in left if trial.hash in results], need_folders=True)
     return results | {name: one.result for name, one in (missing.results | again.results).items()}
+
+
+def _about(seconds: float, processes: int) -> str:
+    if processes == 1:
+        return f"about {duration(seconds)} in one process of this machine"
+    return f"about {duration(seconds / processes)} in {processes} processes of this machine"
 
 
 def _without_model(grids: "dict[str, Grid]", data: Path | None) -> "list[Trial]":

@@ -217,16 +217,16 @@ def _resume_command(folder: Path, data: Path | None, experiment: "Experiment") -
 
 def _resumed(out_dir: Path, settings: list[str], device: str | None, trust_code: bool) -> "Experiment":
     """Return the experiment of the run in `out_dir` with the given settings, or a new one if there is no run."""
-    from refprotofl.core import references, refuse_code
+    from refprotofl.core import references
     from refprotofl.experiment import load_experiment, read_settings, with_settings
-    from refprotofl.records import check_file, read_experiment
+    from refprotofl.records import allow_code, check_file, read_experiment
 
     typed = with_device(settings, device)
     if check_file(out_dir / "experiment.json"):
         stored = read_experiment(out_dir)
         known = references(read_settings(settings))
         unknown = [named for named in references(stored.plain()) if named not in known]
-        refuse_code(unknown, out_dir, trusted=trust_code)
+        allow_code(unknown, out_dir, trusted=trust_code)
         return with_settings(stored, [*_recorded_numerics(out_dir), *typed])
     if not settings:
         raise InputError(f"No run to resume in {out_dir}. Give a file, --preset or --set to start one there.")

@@ -77,13 +77,17 @@ def read_margin(text: str | None) -> float | None:
 
 @contextmanager
 def planning(
-    out: Path, data: Path | None, workers: "Workers", kept: "KeptResults | None" = None
+    out: Path, data: Path | None, workers: "Workers", kept: "KeptResults | None" = None, runs: int | None = None
 ) -> "Iterator[Planner]":
-    """Give a planner with a progress bar; an interruption is reported with what is kept in `out`."""
-    from refprotofl.cli.progress import StudyProgress
+    """Give a planner with a progress bar; an interruption is reported with what is kept in `out`.
+
+    `runs`: how many the whole study has, if that is known before.
+    """
+    from refprotofl.cli.progress import RunNumbers, StudyProgress
     from refprotofl.studies import Planner
 
-    planner = Planner(data, workers, kept=kept, progress=lambda trials: StudyProgress(notes, trials))
+    numbers = RunNumbers(runs)
+    planner = Planner(data, workers, kept=kept, progress=lambda trials: StudyProgress(notes, trials, numbers))
     try:
         yield planner
     except KeyboardInterrupt:

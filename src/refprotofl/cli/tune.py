@@ -111,16 +111,17 @@ def tune(
         planned = check(request)
     each = f"{counted(planned, 'trial')} with {counted(len(request.seeds), 'seed')}"
     say(f"{each} for each of {counted(len(request.methods), 'method')}", notes)
-    _report(request, _search(request, data, count), write, as_json)
+    runs = planned * len(request.seeds) * len(request.methods)
+    _report(request, _search(request, data, count, runs), write, as_json)
 
 
-def _search(request: "Request", data: Path | None, workers: "Count") -> "list[SearchResult]":
+def _search(request: "Request", data: Path | None, workers: "Count", runs: int) -> "list[SearchResult]":
     from refprotofl.studies import CELLS, KeptResults
     from refprotofl.studies.tune.search import first_runs
     from refprotofl.studies.tune.search import tune as study
 
     found = []
-    with planning(request.out, data, workers, kept=KeptResults(request.out / CELLS)) as planner:
+    with planning(request.out, data, workers, kept=KeptResults(request.out / CELLS), runs=runs) as planner:
         planner.conduct(first_runs(request))
         for method in request.methods:
             found.append(one := planner.conduct(study(request, method)))

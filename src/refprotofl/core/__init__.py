@@ -32,12 +32,27 @@ from refprotofl.core.parts import ADAPTER, ALL, BODY, HEAD, WITHOUT_NORMS, Parts
 from refprotofl.core.passed_objects import is_passed, reference_to
 from refprotofl.core.streams import stream
 from refprotofl.core.units import counted, duration, percent, read_whole, size, three_figures
-from refprotofl.core.user_code import blame, digest_code, is_reference, load_object, references, refuse_code
+from refprotofl.core.user_code import (
+    Reference,
+    blame,
+    digest_code,
+    is_reference,
+    load_object,
+    references,
+    refuse_code,
+    search_code_in,
+)
 
 if TYPE_CHECKING:
     from refprotofl.core.devices import CPU, make_repeatable
     from refprotofl.core.network import LOOPBACK, Link, Links, read_host, read_link, read_links, with_port
-    from refprotofl.core.process import interrupts_ignored, keep_freed_memory, live_with_parent, one_compute_thread
+    from refprotofl.core.process import (
+        interrupts_ignored,
+        keep_freed_memory,
+        live_with_parent,
+        main_hidden,
+        one_compute_thread,
+    )
     from refprotofl.core.state import State, digest_run, digest_state, digest_value, tensor_of
 else:
     __getattr__, __dir__ = lazy_names(__name__)
@@ -62,6 +77,7 @@ __all__ = [
     "Parts",
     "PrivacyError",
     "RefProtoFLError",
+    "Reference",
     "RunError",
     "State",
     "as_code",
@@ -85,6 +101,7 @@ __all__ = [
     "lines_for_terminal",
     "live_with_parent",
     "load_object",
+    "main_hidden",
     "make_repeatable",
     "one_compute_thread",
     "percent",
@@ -95,6 +112,7 @@ __all__ = [
     "reference_to",
     "references",
     "refuse_code",
+    "search_code_in",
     "shares_backbone",
     "size",
     "spell_out",

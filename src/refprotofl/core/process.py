@@ -6,6 +6,7 @@ import os
 import signal
 import sys
 import threading
+import types
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -54,6 +55,17 @@ def interrupts_ignored() -> Iterator[None]:
         yield
     finally:
         signal.signal(signal.SIGINT, before)
+
+
+@contextmanager
+def main_hidden() -> Iterator[None]:
+    """Start processes that do not import the main script again: it may run a study without asking for its name."""
+    main = sys.modules["__main__"]
+    sys.modules["__main__"] = types.ModuleType("__main__")
+    try:
+        yield
+    finally:
+        sys.modules["__main__"] = main
 
 
 def live_with_parent() -> None:

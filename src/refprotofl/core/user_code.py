@@ -35,7 +35,8 @@ def load_object(name: str, key: str) -> Callable[..., Any]:
         found = getattr(module, attribute)
     except ModuleNotFoundError as error:
         raise InputError(
-            f"{key} = {name!r}: module {error.name!r} not found, neither in {here} nor among the installed ones."
+            f"{key} = {name!r}: module {error.name!r} not found, neither in {here} nor among the installed ones. "
+            "Run this in the module's folder, or add that folder to PYTHONPATH."
         ) from None
     except AttributeError:
         raise InputError(f"{key} = {name!r}: the module {module_name!r} has no {attribute!r}.") from None
@@ -44,6 +45,12 @@ def load_object(name: str, key: str) -> Callable[..., Any]:
     if not callable(found):
         raise InputError(f"{key} = {name!r} is not callable.")
     return found  # type: ignore[no-any-return]
+
+
+def search_code_in(folder: Path | None) -> None:
+    """Also look for user code in a folder, after all other places: the one that a trusted run was started in."""
+    if folder is not None and folder.is_dir() and str(folder) not in sys.path:
+        sys.path.append(str(folder))
 
 
 def blame(problem: BaseException) -> traceback.FrameSummary | None:

@@ -45,10 +45,22 @@ def read_npz(path: Path, choose: Callable[[list[str]], Iterable[str]]) -> dict[s
     return arrays
 
 
+def npz_contents(path: Path) -> str:
+    """Return what a .npz file holds, for an error: at most ten names."""
+    with zipfile.ZipFile(path) as file:
+        names = [name.removesuffix(".npy") for name in file.namelist()]
+    more = f" and {len(names) - 10} more" if len(names) > 10 else ""
+    return f"It holds {', '.join(names[:10])}{more}." if names else "It is empty."
+
+
 def is_npy(path: Path) -> bool:
     """Return True if a file holds a single array, whatever its name."""
     with path.open("rb") as stream:
         return stream.read(len(np.lib.format.MAGIC_PREFIX)) == np.lib.format.MAGIC_PREFIX
+
+
+class MissingArrays(DataError):
+    """Arrays of a user that lack some that are needed."""
 
 
 class Budget:

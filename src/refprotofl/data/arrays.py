@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from refprotofl.core import DataError
 from refprotofl.core.inputs import InputKind, missing_rows
-from refprotofl.data.array_files import regular_array
+from refprotofl.data.array_files import MissingArrays, regular_array
 from refprotofl.data.dataset import Dataset, Inputs, Labels, Owners
 from refprotofl.data.reading import AS_IT_COMES, Reading
 from refprotofl.inputs import IMAGE, NAMES, find_kind
@@ -100,7 +100,7 @@ def dataset_from_arrays(
     `origin` names the source in errors; `class_names` are by label, where the source has them.
     """
     if missing := [name for name in SPLIT_ARRAYS if name not in arrays]:
-        raise DataError(f"{origin} lacks {', '.join(missing)}; it must hold {', '.join(SPLIT_ARRAYS)}, or x and y.")
+        raise MissingArrays(f"{origin} lacks {', '.join(missing)}; it must hold {', '.join(SPLIT_ARRAYS)}, or x and y.")
     arrays, notes = without_gaps(arrays, origin) if reading.roles.missing == "drop" else (arrays, ())
     parts = {name: regular_array(arrays[name], name, origin) for name in SPLIT_ARRAYS}
     kind = find_kind_of(parts["x_train"], arrays, reading.kind)

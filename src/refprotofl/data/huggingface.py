@@ -1,7 +1,9 @@
 """Data sets of the Hugging Face hub: `hf:owner/name@revision`, through the optional package `datasets`."""
 
 import importlib
-from collections.abc import Mapping, Sequence
+import logging
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
@@ -34,14 +36,32 @@ def load_huggingface(name: str, seed: int, reading: Reading = AS_IT_COMES) -> Da
     from PIL.Image import DecompressionBombError
 
     try:
-        splits = hub.load_dataset(repository, revision=revision)
+        with _quiet_retries():
+            splits = hub.load_dataset(repository, revision=revision)
     except Exception as error:  # the hub raises many kinds: no network, no such name, a broken script
-        raise DataError(f"hf:{name} could not be loaded ({type(error).__name__}: {error}).") from None
+        raise DataError(
+            f"hf:{name} could not be loaded ({type(error).__name__}: {error}). Check its name and the network; a data "
+            "set that was loaded before is taken from the cache with HF_HUB_OFFLINE=1."
+        ) from None
     try:
         with pixel_limit():
             return dataset_from_splits(splits, f"hf:{name}", seed, reading)
     except DecompressionBombError as error:
         raise DataError(f"hf:{name} has an image that is too large ({error}): use another revision or set.") from None
+
+
+@contextmanager
+def _quiet_retries() -> Iterator[None]:
+    """Keep the hub's lines on each attempt to connect off the terminal: the error that follows says it once."""
+    loggers = [logging.getLogger(name) for name in ("huggingface_hub", "datasets", "fsspec")]
+    before = [logger.level for logger in loggers]
+    for logger in loggers:
+        logger.setLevel(logging.ERROR)
+    try:
+        yield
+    finally:
+        for logger, level in zip(loggers, before, strict=True):
+            logger.setLevel(level)
 
 
 def split_revision(name: str) -> tuple[str, str | None]:

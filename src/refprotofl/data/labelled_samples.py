@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from refprotofl.core import DataError, is_reference, load_object
 from refprotofl.core.inputs import InputKind, Statistics
-from refprotofl.data.array_files import BROKEN, read_npz
+from refprotofl.data.array_files import BROKEN, MissingArrays, npz_contents, read_npz
 from refprotofl.data.arrays import KIND, VOCABULARY, check_alike, check_complete, checked_labels, find_kind_of
 from refprotofl.data.class_folders import form_of, list_classes
 from refprotofl.data.dataset import Dataset, Inputs, Labels
@@ -59,7 +59,7 @@ def load_labelled(name: str, key: str, data_dir: Path | None, reading: Reading, 
         samples = form.read([one.file for one in listed], reading)
         return labelled_from_arrays({"x": samples, "y": np.array([one.label for one in listed])}, str(path), reading)
     if path is not None and path.is_file() and path.suffix == ".npz":
-        found = labelled_from_arrays(_arrays_of(path), str(path), reading)
+        found = _from_npz(path, reading)
     elif path is not None and path.is_file() and is_table(path):
         found = _from_table(path, reading)
     elif path is None and is_reference(name) and not name.startswith("hf:"):
@@ -85,7 +85,7 @@ def labelled_from_arrays(arrays: Mapping[str, Any], origin: str, reading: Readin
     """Make labelled samples of a user's arrays, with the same checks as for a whole data set."""
     pair = next((pair for pair in PAIRS if all(name in arrays for name in pair)), None)
     if pair is None:
-        raise DataError(f"{origin} must hold {FORM}.")
+        raise MissingArrays(f"{origin} must hold {FORM}.")
     raw, labels = (np.asarray(arrays[name]) for name in pair)
     tested = all(name in arrays for name in TEST)
     raw_test = np.asarray(arrays[TEST[0]]) if tested else raw
@@ -140,6 +140,13 @@ def renumbered(found: LabelledSamples, seen: Input, origin: str) -> LabelledSamp
         feature_names=seen.feature_names,
         test=None if found.test is None else renumbered(found.test, seen, origin),
     )
+
+
+def _from_npz(path: Path, reading: Reading) -> LabelledSamples:
+    try:
+        return labelled_from_arrays(_arrays_of(path), str(path), reading)
+    except MissingArrays as error:
+        raise MissingArrays(f"{error} {npz_contents(path)}") from None
 
 
 def _arrays_of(path: Path) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from refprotofl.core import DataError, InputError, is_reference, load_object
-from refprotofl.data.array_files import BROKEN, is_npy, read_npz
+from refprotofl.data.array_files import BROKEN, MissingArrays, is_npy, npz_contents, read_npz
 from refprotofl.data.arrays import CLIENT_ARRAYS, KIND, SPLIT_ARRAYS, VOCABULARY, dataset_from_arrays
 from refprotofl.data.class_folders import NATURAL_LAYOUT, load_class_folders
 from refprotofl.data.dataset import Dataset
@@ -124,7 +124,10 @@ def load_npz(path: Path, seed: int = 0, reading: Reading = AS_IT_COMES) -> Datas
         raise DataError(
             f"{path} is not a readable .npz file ({error}): save it again with numpy.savez_compressed."
         ) from None
-    return _from_arrays(arrays, str(path), seed, reading)
+    try:
+        return _from_arrays(arrays, str(path), seed, reading)
+    except MissingArrays as error:
+        raise MissingArrays(f"{error} {npz_contents(path)}") from None
 
 
 def _from_arrays(arrays: Mapping[str, Any], origin: str, seed: int, reading: Reading) -> Dataset:

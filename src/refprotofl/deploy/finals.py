@@ -22,7 +22,10 @@ ROUND_OFF = 60.0  # seconds that nodes which are online have at the end of a run
 
 @dataclass(frozen=True)
 class FinalPart:
-    """What a client is scored with after the last round, encoded; `states` by client: the digest of its own state."""
+    """The shared part after the last round, encoded, with which a client is scored.
+
+    `states`: the digest of each client's own state.
+    """
 
     run: str
     round: int

@@ -23,7 +23,7 @@ LOOK = 1.0  # seconds between two looks whether the server is still there
 
 
 def follow_server() -> None:
-    """End this process when it is told to stop, and when its server has ended: no message arrives without it."""
+    """End this process when it is asked to stop, or when its server has ended."""
     threading.Thread(target=_end_with, args=(os.getppid(),), daemon=True).start()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, _stopped)

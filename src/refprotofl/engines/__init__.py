@@ -27,6 +27,7 @@ if TYPE_CHECKING:
         prepare_blobs,
         prepare_states,
         read_if_here,
+        remove_others,
     )
     from refprotofl.engines.local.workers import WorkerProcesses
 else:
@@ -56,5 +57,6 @@ __all__ = [
     "prepare_blobs",
     "prepare_states",
     "read_if_here",
+    "remove_others",
     "start_ahead",
 ]

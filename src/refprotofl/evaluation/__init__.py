@@ -13,6 +13,7 @@ if TYPE_CHECKING:
         per_class_accuracy,
         sent_by_clients,
     )
+    from refprotofl.evaluation.plan import Plan, plan_of
     from refprotofl.evaluation.protocols import PROTOCOLS, check_protocol
     from refprotofl.evaluation.scoring import (
         TestSet,
@@ -20,11 +21,13 @@ if TYPE_CHECKING:
         adapter_predictions,
         backbone_features,
         client_metrics,
+        common_features,
         count_correct,
         mean_metrics,
         model_metrics,
         personal_scores,
         predictions,
+        scored_part,
     )
 else:
     __getattr__, __dir__ = lazy_names(__name__)
@@ -33,12 +36,14 @@ __all__ = [
     "METRICS",
     "PROTOCOLS",
     "Confusion",
+    "Plan",
     "TestSet",
     "adapter_outputs",
     "adapter_predictions",
     "backbone_features",
     "check_protocol",
     "client_metrics",
+    "common_features",
     "confusion",
     "count_correct",
     "mean_metrics",
@@ -46,6 +51,8 @@ __all__ = [
     "most_confused",
     "per_class_accuracy",
     "personal_scores",
+    "plan_of",
     "predictions",
+    "scored_part",
     "sent_by_clients",
 ]

@@ -13,6 +13,7 @@ class Protocol:
     meaning: str  # shown on the screen and in a model card; {all} and {own} are what it is scored on
     out_of: Literal["tested", "own_tested"]  # the whole test set, or the part with the client's own class mix
     per_client: bool = True  # else one value, of the aggregated model
+    costly: bool = False  # takes forward passes of its own: scored in the last round only, unless it is named
 
     def definition(self, validation: float = 0.0) -> str:
         """Return the meaning in words; with `validation` clients hold out the samples that are scored."""
@@ -26,7 +27,7 @@ _HELD_OUT = {"all": "the samples that all clients hold out", "own": "the samples
 # In the order in which they are shown and recorded. "…_prototype" predicts the class of the nearest prototype.
 _DECLARED = (
     Protocol("personal", "private part with the newest shared part, on {all}", "tested"),
-    Protocol("personal_before", "straight after local training, before aggregation, on {all}", "tested"),
+    Protocol("personal_before", "straight after local training, before aggregation, on {all}", "tested", costly=True),
     Protocol("global", "the one aggregated model, on {all}", "tested", per_client=False),
     Protocol("own", "{own}", "own_tested"),
     Protocol("personal_prototype", "like personal, by the nearest prototype instead of the head", "tested"),

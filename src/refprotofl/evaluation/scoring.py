@@ -6,7 +6,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from refprotofl.core import digest_value
 from refprotofl.evaluation.metrics import METRICS, ScoredSamples, compute, compute_all, confusion, sent_by_clients
+from refprotofl.evaluation.plan import Plan
 from refprotofl.evaluation.protocols import PROTOCOLS
 from refprotofl.models import SplitModel
 from refprotofl.wire import Message
@@ -25,9 +27,39 @@ class TestSet:
         """Return the values (T, …) of the inputs that all clients are tested on."""
         return values if self.shared is None else values[self.shared]
 
+    def planned(self, plan: Plan, num_classes: int) -> "TestSet":
+        """Return the part that an evaluation scores: some samples of all clients', and of those that only this one has.
+
+        Samples of the client's own class mix that are among all clients' are scored where those are.
+        """
+        common = torch.arange(len(self.labels)) if self.shared is None else self.shared
+        alone = self.own[~torch.isin(self.own, common)]
+        drawn = [_drawn(positions, self.labels, plan, num_classes) for positions in (common, alone)]
+        rows = torch.cat(drawn).sort().values
+        if len(rows) == len(self.labels):
+            return self
+        shared = None if self.shared is None else torch.isin(rows, common).nonzero().flatten()
+        own = torch.isin(rows, self.own).nonzero().flatten()
+        return TestSet(self.inputs[rows.to(self.inputs.device)], self.labels[rows], own, shared)
+
     def emptied(self) -> "TestSet":
         """Return a test set without inputs."""
         return TestSet(self.inputs[:0], self.labels[:0], self.own[:0], None)
+
+
+def _drawn(positions: Tensor, labels: Tensor, plan: Plan, num_classes: int) -> Tensor:
+    """Return those of the positions that an evaluation scores."""
+    rows = plan.rows(labels[positions], num_classes)
+    return positions if rows is None else positions[torch.from_numpy(rows)]
+
+
+def scored_part(plan: Plan, inputs: Tensor, labels: Tensor, num_classes: int) -> tuple[Tensor, Tensor]:
+    """Return those of common test samples (T, …) that an evaluation scores, and their labels."""
+    rows = plan.rows(labels, num_classes)
+    if rows is None:
+        return inputs, labels
+    chosen = torch.from_numpy(rows)
+    return inputs[chosen.to(inputs.device)], labels[chosen]
 
 
 @torch.no_grad()
@@ -36,6 +68,26 @@ def backbone_features(model: SplitModel, inputs: Tensor) -> Tensor:
     model.eval()
     batches = inputs.to(model.device).split(model.forward_batch)
     return torch.cat([model.backbone(model.prepare(batch)) for batch in batches])
+
+
+FEATURES = "features"  # in the memo of a process
+
+
+def common_features(memo: dict[str, Tensor], model: SplitModel, inputs: Tensor, *, keep: bool = True) -> Tensor:
+    """Return the backbone's features of test inputs, (T, width), computed once for all models with its weights.
+
+    Those of the newest backbone, and of as many inputs, stay in the memo of the process, whose models are all scored on
+    the same inputs. With `keep` off they are looked up and not kept.
+    """
+    key = f"{FEATURES} {len(inputs)} {digest_value(model.read(('backbone',)))}"
+    if key in memo:
+        return memo[key]
+    features = backbone_features(model, inputs)
+    if keep:
+        for old in [name for name in memo if name.startswith(FEATURES)]:
+            del memo[old]
+        memo[key] = features
+    return features
 
 
 @torch.no_grad()
@@ -79,9 +131,12 @@ def scored(predicted: Tensor, logits: Tensor, labels: Tensor) -> ScoredSamples:
     return ScoredSamples(counts, labels.cpu().long().numpy(), logits.detach().cpu().numpy())
 
 
-def model_metrics(model: SplitModel, inputs: Tensor, labels: Tensor, num_classes: int) -> dict[str, float]:
-    """Return every metric of one model as it is loaded, by its head."""
-    _, logits = adapter_outputs(model, backbone_features(model, inputs), num_classes)
+def model_metrics(
+    model: SplitModel, inputs: Tensor, labels: Tensor, num_classes: int, memo: dict[str, Tensor] | None = None
+) -> dict[str, float]:
+    """Return every metric of one model as it is loaded, by its head. `memo`: that of clients with the same inputs."""
+    features = common_features({} if memo is None or any(True for _ in model.buffers()) else memo, model, inputs)
+    _, logits = adapter_outputs(model, features, num_classes)
     return compute_all(scored(logits.argmax(dim=1), logits, labels))
 
 

@@ -240,6 +240,7 @@ class _Keys(Table):
         self._check_privacy()
         if self.stop.enabled:
             self._check_stop()
+            self._check_scored()
         if self.counts_clients:
             self.check_clients()
         elif "clients" in self.model_fields_set:
@@ -313,6 +314,14 @@ class _Keys(Table):
             raise ValueError(
                 f"has [stop], but with evaluate.every = {self.evaluate.every} only the last of {self.rounds} rounds is "
                 "evaluated"
+            )
+
+    def _check_scored(self) -> None:
+        """Refuse an early stop by a protocol that is not scored."""
+        named = self.evaluate.protocols
+        if named and self.stop.protocol not in named:
+            raise ValueError(
+                f"has stop.protocol = {self.stop.protocol!r}, which is not in evaluate.protocols = {', '.join(named)}"
             )
 
     def _check_attackers(self, number: int) -> None:

@@ -1,7 +1,7 @@
 """The tables of keys that every experiment has, independent of its method."""
 
 import math
-from typing import Annotated, Literal, Self
+from typing import Annotated, Literal, Self, get_args
 
 from pydantic import AfterValidator, BeforeValidator, Field, PositiveInt, field_serializer, model_validator
 
@@ -253,6 +253,14 @@ def _leaves_samples(value: int) -> int:
 HASHED_AS = 5  # evaluate.every = "auto" in hashes: those of experiments that leave it open stay what they were
 
 
+ScoredProtocol = Literal["personal", "personal_before", "global", "own", "personal_prototype", "own_prototype"]
+
+
+def _in_order(names: tuple[str, ...]) -> tuple[str, ...]:
+    """Sort protocols as they are shown, so that one choice has one hash."""
+    return tuple(name for name in get_args(ScoredProtocol) if name in names)
+
+
 class Evaluate(Table):
     every: Literal["auto"] | PositiveInt = Field(
         "auto",
@@ -260,6 +268,20 @@ class Evaluate(Table):
     )
     clients: Literal["all"] | PositiveInt = Field("all", description="'all' or the number of evaluated clients")
     test_limit: Count = Field(0, description="test samples used, 0 for all")
+    protocols: Annotated[
+        tuple[ScoredProtocol, ...],
+        Field(strict=False),
+        BeforeValidator(_read_list),
+        AfterValidator(_named_once),
+        AfterValidator(_in_order),
+    ] = key(
+        (),
+        "the protocols that are scored, in every evaluation; none named: all, personal_before in the last round only",
+        enters="changed",
+    )
+    subset: Count = key(
+        1_000, "test samples that are scored before the last round, class-balanced; 0 for all", enters="changed"
+    )
 
 
 class Finetune(Table):

@@ -30,7 +30,7 @@ def is_node_store(folder: Path) -> bool:
 
 @dataclass(frozen=True, eq=False)
 class Kept:
-    """What a store holds of the run that its node took part in last."""
+    """The contents of a store, of the run that its node took part in last."""
 
     store: NodeStore
     client: int

@@ -6,7 +6,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from refprotofl.core import DataError, InputError, State, for_terminal, read_whole, references, refuse_code
+from refprotofl.core import DataError, InputError, State, for_terminal, read_whole, references
 from refprotofl.data import FederatedData
 from refprotofl.engines import read_if_here
 from refprotofl.experiment import Experiment
@@ -14,7 +14,7 @@ from refprotofl.federation import initial_states, load_federation, model_of, ref
 from refprotofl.federation.simulation import server_side
 from refprotofl.methods import find_method
 from refprotofl.models import SplitModel
-from refprotofl.records import check_run_folder, load_state, read_experiment, read_manifest, seen_from
+from refprotofl.records import allow_code, check_run_folder, load_state, read_experiment, read_manifest, seen_from
 
 
 @dataclass(frozen=True)
@@ -33,7 +33,7 @@ def load_aggregated(run_folder: Path, data: Path | None = None, trust_code: bool
     A folder may name user code, also for the data; it is only imported with `trust_code`.
     """
     experiment, manifest = read_committed(run_folder)
-    refuse_code(references(experiment.plain()), run_folder, trusted=trust_code)
+    allow_code(references(experiment.plain()), run_folder, trusted=trust_code)
     refuse_changed(run_folder, experiment, data)
     federation = load_federation(experiment, data, seen_from=seen_from(run_folder))
     server, kept = server_side(federation).server, manifest["server"]
@@ -137,7 +137,7 @@ def build_final(
     """Build a client's final model; `read` maps its initial state to the shared state and the client's own."""
     name = experiment.backbones[client]
     code = [one for one in references(experiment.plain()) if one[0] == "method" or one == ("model.name", name)]
-    refuse_code(code, where, trusted=trust_code)
+    allow_code(code, where, trusted=trust_code)
     model = model_of(experiment, client)
     shared, own = read(initial_states(experiment, {name: model})[name])
     try:

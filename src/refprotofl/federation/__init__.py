@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from refprotofl.federation.participation import Presence, count_steps, draw_cohort, draw_evaluated
     from refprotofl.federation.provenance import changed_since, current_folder, origin_of, refuse_changed
     from refprotofl.federation.resolution import common_model_problem, prepare, resolve, resolve_alike
+    from refprotofl.federation.resume import keep_last_round
     from refprotofl.federation.server_side import ServerSide, build_server_side
     from refprotofl.federation.session import RunResult, default_folder, run, run_session
     from refprotofl.federation.simulation import Federation, load_federation, spent_after
@@ -40,6 +41,7 @@ __all__ = [
     "draw_cohort",
     "draw_evaluated",
     "initial_states",
+    "keep_last_round",
     "known_digests",
     "load_federation",
     "model_of",

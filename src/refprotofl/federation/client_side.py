@@ -4,14 +4,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from torch import Tensor
-
 from refprotofl.core import State
 from refprotofl.engines import Answering, ClientHost, ClientLogs, ClientStore, DiskBlobStore
 from refprotofl.evaluation import TestSet
 from refprotofl.experiment import Experiment
 from refprotofl.federation.models import Models
-from refprotofl.methods import ClientContext, Samples, Scope, find_method, options_of
+from refprotofl.methods import ClientContext, Samples, Scope, create_compressor, find_method, options_of
 from refprotofl.privacy import create_mechanism
 
 
@@ -45,7 +43,8 @@ def build_client_side(
         name: method.server.message_schemas(Scope(experiment, model, parts, options))
         for name, model in models.by_name.items()
     }
-    given, memo = blobs(folder), dict[str, Tensor]()
+    given = blobs(folder)
+    compressor, privacy = create_compressor(experiment), create_mechanism(experiment)
 
     def context(number: int) -> ClientContext:
         own = data(number)
@@ -57,7 +56,10 @@ def build_client_side(
             model=models.by_name[names[number]],
             parts=parts,
             blobs=given,
-            memo=memo,
+            initial_weights=models.shared,
+            compressor=compressor,
+            privacy=privacy,
+            memo=models.memo,
             options=options,
             feedback=feedback,
             messages=messages[names[number]],
@@ -65,6 +67,4 @@ def build_client_side(
 
     states = store(folder, lambda number: models.initial[names[number]])
     answering: Callable[[ClientContext, State], Answering] = make or method.client
-    return ClientHost(
-        create_mechanism(experiment).accounted(answering), context, states, ClientLogs(folder.parent).write
-    )
+    return ClientHost(privacy.accounted(answering), context, states, ClientLogs(folder.parent).write)

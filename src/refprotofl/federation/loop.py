@@ -176,6 +176,8 @@ class Loop:
         """Add a round to the progress of the run."""
         before = self.progress
         steps = self.setup.steps(self.server, cohort.clients, closing)
+        if steps is not None:
+            steps += self.server.public_steps(cohort)
         self.progress = Progress(
             round=cohort.round,
             communication=dict(self.ledger.totals()),

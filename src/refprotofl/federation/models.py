@@ -1,9 +1,10 @@
 """The models of an experiment, and the clients' initial states."""
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import torch
+from torch import Tensor
 
 from refprotofl.core import CPU, InputError, State, digest_state, references
 from refprotofl.experiment import Experiment
@@ -20,13 +21,17 @@ class Models:
 
     by_name: Mapping[str, SplitModel]  # to compute with, on the device
     initial: Mapping[str, State]  # of a client with that backbone
+    shared: Tensor  # (P,), the initial weights of the shared parts, which are those of client 0
+    memo: dict[str, Tensor] = field(default_factory=dict)  # of what both sides compute alike in one process
 
 
 def prepare_models(experiment: Experiment, device: torch.device = CPU, clients: Iterable[int] | None = None) -> Models:
     """Return the models of these clients, or of all."""
     models = build_models(experiment, clients)
     initial = initial_states(experiment, models)
-    return Models({name: model.to(device) for name, model in models.items()}, initial)
+    first = models.get(experiment.backbones[0]) or model_of(experiment, 0)
+    shared = first.read(find_method(experiment.method).shared(experiment))
+    return Models({name: model.to(device) for name, model in models.items()}, initial, shared)
 
 
 def model_of(experiment: Experiment, client: int) -> SplitModel:

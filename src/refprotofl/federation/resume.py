@@ -4,14 +4,14 @@ from collections.abc import Callable
 from pathlib import Path
 
 from refprotofl.core import DataError, InputError
-from refprotofl.engines import check_state
+from refprotofl.engines import check_state, remove_others
 from refprotofl.experiment import Experiment
 from refprotofl.federation.callbacks import Callback
 from refprotofl.federation.loop import put_back
 from refprotofl.federation.provenance import refuse_changed
 from refprotofl.federation.server_side import ServerSide
 from refprotofl.methods import depends_on_rounds, find_method
-from refprotofl.records import Checkpoint, RunFolder, Summary, check_experiment, go_back, is_longer
+from refprotofl.records import Busy, Checkpoint, RunFolder, Summary, check_experiment, go_back, is_longer
 from refprotofl.records.manifest import kept_name
 from refprotofl.records.rollback import choose
 
@@ -91,3 +91,18 @@ def restore(side: ServerSide, checkpoint: Checkpoint) -> None:
         raise DataError(
             f"The server's state in {checkpoint.folder} does not fit the experiment ({problem}); is it of another run?"
         ) from None
+
+
+def keep_last_round(path: Path) -> None:
+    """Remove the states of all rounds but the last from a finished run, unless another process is using it."""
+    folder = RunFolder(path)
+    try:
+        experiment = folder.open(resume=True)
+        if experiment is None or folder.read_summary() is None:
+            return
+        checkpoint = Checkpoint(folder.checkpoint, [""] * experiment.clients)
+        remove_others(folder.checkpoint, checkpoint.records.values())
+    except Busy:
+        return
+    finally:
+        folder.close()

@@ -8,7 +8,7 @@ import numpy as np
 from torch import Tensor
 
 from refprotofl.core import InputError, is_reference
-from refprotofl.evaluation import PROTOCOLS, client_metrics, mean_metrics, model_metrics
+from refprotofl.evaluation import PROTOCOLS, Plan, client_metrics, mean_metrics, model_metrics, plan_of, scored_part
 from refprotofl.experiment import Experiment
 from refprotofl.federation.models import Models, initial_digests, model_of
 from refprotofl.methods import Cohort, Samples, Server, ServerContext, find_method, options_of
@@ -40,19 +40,22 @@ class ServerSide:
         sizes = {name: sum(model.sizes(ALL)) for name, model in self.models.by_name.items()}
         return round(sum(sizes[name] for name in self.experiment.backbones) / self.experiment.clients)
 
-    def global_metrics(self) -> dict[str, float]:
+    def global_metrics(self, plan: Plan) -> dict[str, float]:
         """Return the metrics of the one aggregated model; none where the method has no such model."""
-        model = self.server.global_model()
+        model = self.server.global_model() if plan.scores("global") else None
         if model is None or not len(self.test[1]):
             return {}
-        return model_metrics(model, *self.test, self.experiment.known_input.num_classes)
+        num_classes = self.experiment.known_input.num_classes
+        return model_metrics(model, *scored_part(plan, *self.test, num_classes), num_classes, self.models.memo)
 
     def evaluate(self, cohort: Cohort, privacy: Spent | None) -> Event:
         """Return the `evaluation` event: each protocol's mean over the clients, and each client's own numbers."""
-        server = self.server
+        server, plan = self.server, plan_of(self.experiment, cohort.round)
         scores: dict[int, dict[str, dict[str, float]]] = {}  # by client, protocol and metric
         confusion = np.zeros((server.num_classes, server.num_classes), np.int64)
-        for client, counts in server.scores(cohort):
+        drawn = 0 < plan.samples < len(self.test[1])  # are some of the test samples scored only
+        for client, counts in server.scores(cohort) if plan.asks_clients else ():
+            drawn = drawn or 0 < plan.samples == counts["own_tested"]
             scores[client] = client_metrics(counts)
             confusion += counts.tensor("confusion").numpy() if "confusion" in counts else 0
         per_client = {
@@ -62,7 +65,7 @@ class ServerSide:
             for protocol in PROTOCOLS
             if any(protocol in score for score in scores.values())
         }
-        metrics = mean_metrics([scores[client] for client in sorted(scores)]) | {"global": self.global_metrics()}
+        metrics = mean_metrics([scores[client] for client in sorted(scores)]) | {"global": self.global_metrics(plan)}
         return {
             "event": "evaluation",
             "round": cohort.round,
@@ -74,7 +77,8 @@ class ServerSide:
             "trained_clients": sum("personal_before" in score for score in scores.values()),
             "per_client": per_client,
             "confusion": confusion.tolist(),
-            "facts": server.facts(),
+            "facts": server.facts(cohort.round),
+            **({"subset": plan.samples} if drawn else {}),
         }
 
 

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from refprotofl.records.folder import (
         Busy,
         RunFolder,
+        allow_code,
         is_longer,
         read_experiment,
         read_experiment_file,
@@ -26,7 +27,14 @@ if TYPE_CHECKING:
         seen_from,
     )
     from refprotofl.records.machine import describe_machine
-    from refprotofl.records.manifest import Origin, Stopping, read_manifest, readable_manifest, recorded_numerics
+    from refprotofl.records.manifest import (
+        Origin,
+        Seconds,
+        Stopping,
+        read_manifest,
+        readable_manifest,
+        recorded_numerics,
+    )
     from refprotofl.records.relay_traffic import Crossed, read_crossed, write_crossed
     from refprotofl.records.rollback import go_back
     from refprotofl.records.safe_io import (
@@ -60,9 +68,11 @@ __all__ = [
     "Origin",
     "Progress",
     "RunFolder",
+    "Seconds",
     "StopRecord",
     "Stopping",
     "Summary",
+    "allow_code",
     "build_summary",
     "check_experiment",
     "check_file",

@@ -2,12 +2,13 @@
 
 import json
 import os
+from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 
 import filelock
 
-from refprotofl.core import DataError, InputError
+from refprotofl.core import DataError, InputError, Reference, references, refuse_code, search_code_in
 from refprotofl.data.loading import is_relative
 from refprotofl.experiment import Experiment, differences
 from refprotofl.records.atomic_files import make_folders, remove_empty, remove_parts, sync_folder, write_whole
@@ -87,9 +88,12 @@ class RunFolder:
         return stored.rounds
 
     def _place(self, experiment: Experiment) -> dict[str, str]:
-        """Return the folder that relative paths start from, as an entry that the experiment's hash does not cover."""
+        """Return the folder that the run is started in, where relative paths or user code depend on it.
+
+        The experiment's hash does not cover this entry.
+        """
         names = (experiment.dataset, experiment.public.dataset, experiment.test.dataset)
-        if not any(is_relative(name) for name in names if name):
+        if not any(is_relative(name) for name in names if name) and not references(experiment.plain()):
             return {}
         return {SEEN_FROM: str(seen_from(self.path) or Path.cwd())}
 
@@ -157,9 +161,16 @@ def read_experiment_file(path: Path) -> Experiment:
 
 
 def seen_from(folder: Path) -> Path | None:
-    """Return the folder that relative data paths of the run start from; None where it has none."""
+    """Return the folder that the run was started in, if relative paths or user code depend on it; else None."""
     try:
         place = read_json(folder / "experiment.json").get(SEEN_FROM)
     except (DataError, OSError, ValueError, AttributeError):
         return None
     return Path(place) if isinstance(place, str) else None
+
+
+def allow_code(named: Sequence[Reference], folder: Path, *, trusted: bool) -> None:
+    """Raise InputError for user code that is not declared trusted; other code may also be where the run was started."""
+    refuse_code(named, folder, trusted=trusted)
+    if named:
+        search_code_in(seen_from(folder))

@@ -34,6 +34,7 @@ class Evaluated(TypedDict):
     trained_clients: Count
     facts: dict[str, Any]
     confusion: list[list[Count]]
+    subset: NotRequired[Count]  # of the test samples, where not all were scored
 
 
 class Seconds(TypedDict):

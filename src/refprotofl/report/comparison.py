@@ -81,6 +81,7 @@ class OverSeeds:
     against: Against | None = None  # None for the baseline itself
     to_target: ToTarget | None = None  # if one was asked for
     validation: float = 0.0  # share of their samples that clients held out and were scored on; 0: the test set
+    subset: int | None = None  # of the test samples, where evaluations before the last round did not score all
 
 
 def tabulate(results: Sequence[tuple[Trial, Result]], last: int = 3) -> list[OverSeeds]:
@@ -173,6 +174,7 @@ def _over_seeds(name: str, runs: list[tuple[Trial, Result]], evaluations: int) -
         client_spread={protocol: fmean(one.deviation for one in found) for protocol, found in spreads.items()},
         last={protocol: estimate(found) for protocol, found in ends.items()},
         evaluations=evaluations,
+        subset=max((point["subset"] for curve in curves for point in curve if "subset" in point), default=None),
         bytes=_bytes(summaries.values()),
         local_epochs=fmean(_epochs(summary) for summary in summaries.values()),
         steps=_steps(summaries.values()),

@@ -1,7 +1,7 @@
 """The formats of a comparison: the columns of its tables, Markdown, LaTeX, CSV and JSON."""
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from refprotofl.core import counted, percent, size
@@ -235,11 +235,17 @@ def legend(rows: Sequence[OverSeeds]) -> list[str]:
     lines = [f"headline: {first}, {definition}", *models_note(rows), *_difference_legend(rows, first)]
     lines += dict.fromkeys(f"epsilon: {epsilon_meaning(row.privacy)}" for row in rows if row.privacy is not None)
     if f"last {evaluations}" in headings:
-        lines.append(f"last {evaluations}: {first}, mean of the last {evaluations} evaluations")
+        lines.append(f"last {evaluations}: {first}, mean of the last {evaluations} evaluations{subset_note(rows)}")
     if "spread" in headings:
         by_client = _by_client(rows)
         lines.append(f"worst client, spread: lowest {by_client} and standard deviation over clients, means over seeds")
     return lines
+
+
+def subset_note(rows: Iterable[OverSeeds]) -> str:
+    """Return on what evaluations before the last round were scored, if not on the whole test set."""
+    sizes = sorted({row.subset for row in rows if row.subset is not None})
+    return f"; before the last round on {' or '.join(f'{size:,}' for size in sizes)} test samples" if sizes else ""
 
 
 def _difference_legend(rows: Sequence[OverSeeds], protocol: str) -> list[str]:

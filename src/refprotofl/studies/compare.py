@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from refprotofl.core import InputError
-from refprotofl.evaluation import PROTOCOLS
+from refprotofl.evaluation import PROTOCOLS, plan_of
 from refprotofl.experiment.configuration import VALIDATION
 from refprotofl.report import OverSeeds, tabulate, to_target
 from refprotofl.report.comparable import check_comparable, check_settings
@@ -85,7 +85,13 @@ def check(request: Request) -> None:
     if request.margin is not None and request.baseline is None:
         raise InputError(f"--margin {request.margin:g}: there is no difference to judge with --against none.")
     check_rows(request.rows, request.seeds)
-    check_settings([trial.experiment.plain() for trial in request.trials()], request.switched)
+    trials = request.trials()
+    check_settings([trial.experiment.plain() for trial in trials], request.switched)
+    protocol = request.target[0] if request.target is not None else ""
+    if protocol and not all(plan_of(trial.experiment, 1).scores(protocol) for trial in trials):
+        raise InputError(
+            f"--target {protocol}=…: {protocol} is not scored in every evaluation: name it in evaluate.protocols."
+        )
 
 
 def compare(request: Request) -> Study[Comparison]:

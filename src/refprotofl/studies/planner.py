@@ -111,6 +111,10 @@ class Planner:
         summaries = {name: result["summary"] for name, result in finished.items()}
         return self._clock.estimate(trials, summaries, self._data, report)
 
+    def processes(self, trials: Sequence[Trial]) -> int:
+        """Return how many processes run these trials, as far as their times are known."""
+        return 1 + self._helpers(trials)
+
     def run(self, trials: Sequence[Trial], *, need_folders: bool = False, stop_at_failure: bool = False) -> Outcomes:
         """Run each different experiment among the trials once, unless it is finished.
 

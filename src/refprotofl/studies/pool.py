@@ -17,10 +17,18 @@ from types import TracebackType
 
 import torch
 
-from refprotofl.core import BudgetError, MachineError, RefProtoFLError, RunError, interrupts_ignored, live_with_parent
+from refprotofl.core import (
+    BudgetError,
+    MachineError,
+    RefProtoFLError,
+    RunError,
+    interrupts_ignored,
+    live_with_parent,
+    main_hidden,
+)
 from refprotofl.core.devices import choose, process_count
 from refprotofl.experiment import Experiment
-from refprotofl.federation import Callback, Workers, current_folder, run
+from refprotofl.federation import Callback, Workers, current_folder, keep_last_round, run
 from refprotofl.records import Busy, read_experiment
 from refprotofl.studies.results import KeptResults, Result, result_of
 from refprotofl.studies.trials import Trial, folder_name
@@ -91,6 +99,8 @@ def _run_once(
     placed = placed_for(trial, data)
     ran = run(trial.experiment, out=placed.folder, data=data, workers=workers, resume=True, callback=watch())
     result = result_of(ran.folder, trial.experiment, ran.summary)
+    if not ran.reused and "keep_checkpoints" not in trial.experiment.model_fields_set:
+        keep_last_round(ran.folder)  # the earlier rounds of a grid would fill the disk
     if kept is not None:
         kept.add(result)
     return TrialResult(placed, result, ran.reused)
@@ -124,7 +134,7 @@ class WorkerPool:
         for number in range(count):
             share = _share(trials, number, count, data, kept)
             process = context.Process(target=_run_share, args=(share,), daemon=True)
-            with interrupts_ignored():
+            with interrupts_ignored(), main_hidden():
                 process.start()
             self._processes.append(process)
 

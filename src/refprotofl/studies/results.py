@@ -47,6 +47,7 @@ class Point(TypedDict):
     accuracy: dict[str, float | None]  # by protocol
     bytes: int  # up, down and once
     seconds: NotRequired[float]  # of all rounds until then; absent in kept results that do not record it
+    subset: NotRequired[int]  # of the test samples, where not all were scored
 
 
 class Result(TypedDict):
@@ -110,15 +111,13 @@ def curve_of(events: list[Event]) -> list[Point]:
         for event, total, time in zip(rounds, accumulate(sent), accumulate(seconds), strict=True)
     }
     scored = [event for event in events if event["event"] == "evaluation"]
-    return [
-        {
-            "round": one["round"],
-            "accuracy": one["accuracy"],
-            "bytes": until[one["round"]][0],
-            "seconds": until[one["round"]][1],
-        }
-        for one in scored
-    ]
+    return [_point(one, *until[one["round"]]) for one in scored]
+
+
+def _point(evaluation: Event, sent: int, seconds: float) -> Point:
+    number, accuracy = evaluation["round"], evaluation["accuracy"]
+    point: Point = {"round": number, "accuracy": accuracy, "bytes": sent, "seconds": seconds}
+    return {**point, "subset": evaluation["subset"]} if "subset" in evaluation else point
 
 
 def _machine(events: list[Event], rounds: int) -> dict[str, Any]:

@@ -16,6 +16,8 @@ from refprotofl.report.page.comparison_page import Member, comparison_page, fron
 from refprotofl.report.page.curves import Stop, stops_of, thinned, time_unit
 from refprotofl.report.page.elements import Figure, Page, Table
 from refprotofl.report.page.run_reader import read_run
+from refprotofl.report.page.static_figures import draw_figure
+from refprotofl.report.page.vega import spec_of
 from refprotofl.report.statistics import Estimate
 
 
@@ -250,3 +252,13 @@ def test_a_method_outside_the_axis_still_dominates_others() -> None:
     (found,) = frontier_figure(rows, "personal")
     assert {one["method"]: one["front"] for one in found.records()} == {"poor": "no", "good": "yes"}
     assert "alone" in found.caption
+    assert found.levels == (("alone", 0.5),)
+
+
+def test_a_method_outside_the_axis_is_drawn_as_a_level_on_the_page_and_in_print(tmp_path: Path) -> None:
+    rows = [sent("alone", 0.5, 10.0), sent("poor", 0.4, 1e6), sent("good", 0.9, 2e6)]
+    (found,) = frontier_figure(rows, "personal")
+    (level,) = [layer for layer in spec_of(found)["layer"] if layer["mark"].get("strokeDash") == [2, 3]]
+    assert level["data"]["values"] == [{"name": "alone, almost no traffic", "accuracy": 0.5}]
+    draw_figure(found, tmp_path / "frontier.svg")
+    assert "alone, almost no traffic" in (tmp_path / "frontier.svg").read_text()

@@ -13,6 +13,7 @@ RESULTS = Path(__file__).parents[3] / "results"
 Values = dict[int, float]  # by seed
 
 TWENTY = {"rounds": 20, "train.local-epochs": 1, "public.train-on": False, "compress.name": "none"}
+TWENTY |= {"finetune.epochs": None}
 PUBLIC = {**TWENTY, "public.train-on": True}
 FULL = {"method": "fedavg", "share": "full"}
 OURS = {"method": "refprotofl", "refprotofl.erpa": True, "refprotofl.apud": True, "refprotofl.downlink": "dense"}

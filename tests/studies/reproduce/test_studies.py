@@ -1,6 +1,7 @@
 """Which runs each table is made of."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ from refprotofl.core.errors import InputError
 from refprotofl.experiment.presets import PRESETS, load_experiment
 from refprotofl.studies.reproduce import studies
 from refprotofl.studies.reproduce.our_studies import OURS, our_studies
-from refprotofl.studies.reproduce.request import TABLES, VARIANTS
+from refprotofl.studies.reproduce.request import TABLES, VARIANTS, Request
 from refprotofl.studies.reproduce.studies import SWEEPS, Grid, Row, Scope, Study, Variant, scored_by, studies_of
 
 ALL = Scope(studies.DATASETS, studies.ALPHAS)
@@ -173,6 +174,20 @@ def test_what_the_user_or_the_row_sets_wins_over_the_search(grid_of: Callable[..
     assert (chosen, experiment.refprotofl.align) == (("train.lr=0.5",), 0.1)
 
 
+def test_fedavg_is_fine_tuned_as_thin_is() -> None:
+    shared = our_studies("headline", ALL)[0].blocks[0].rows
+    by_label = {row.label: row for row in shared}
+    grid = Grid(tuple(our_studies("headline", MNIST)), "small", (), (0,), Path("out"))
+    study, block = grid.studies[0], grid.studies[0].blocks[0]
+
+    def finetune(label: str) -> dict[str, Any]:
+        return grid.cell(study, block, by_label[label], 0).experiment.finetune.model_dump()
+
+    assert finetune("FedAvg, fine-tuned") == finetune("FedAvg + public images, fine-tuned") == finetune("thin")
+    head_first = finetune("FedAvg + public images, head first, then fine-tuned")
+    assert head_first == {**finetune("thin"), "head_epochs": 3}
+
+
 def test_the_recommended_rate_of_thin_gives_way_to_a_search(
     grid_of: Callable[..., Grid],
 ) -> None:
@@ -187,6 +202,16 @@ def test_the_recommended_rate_of_thin_gives_way_to_a_search(
         assert (asked.train.lr, asked.thin.cooling) == (0.5, 0.7)
 
 
+def test_rows_are_named_by_their_labels(tmp_path: Path) -> None:
+    def request(*labels: str) -> Request:
+        return Request("accuracy", "small", replace(ALL, labels=labels), VARIANTS, (), (0,), {}, tmp_path)
+
+    chosen = {row.label for _, _, row in request("RefProtoFL", "LG-FedAvg").grids()["accuracy"].rows()}
+    assert chosen == {"RefProtoFL", "LG-FedAvg"}  # without the control that trains on public images
+    with pytest.raises(InputError, match="--row RefProto: allowed are the rows' names: FedAvg, "):
+        request("RefProtoFL", "RefProto").grids()
+
+
 def test_a_search_that_chose_more_than_training_is_refused(grid_of: Callable[..., Grid]) -> None:
     one = study("accuracy", MNIST)
     grid_of(one, tuned=TUNED).check()
@@ -197,6 +222,7 @@ def test_a_search_that_chose_more_than_training_is_refused(grid_of: Callable[...
 def test_only_the_papers_preset_as_it_is_is_its_setting(grid_of: Callable[..., Grid]) -> None:
     assert grid_of(preset="paper").setting == "paper's"
     assert grid_of(preset="paper", settings=('device="cpu"',)).setting == "paper's"
+    assert grid_of(preset="paper", settings=("evaluate.every=25",)).setting == "paper's"
     assert grid_of(preset="paper", settings=("rounds=2",)).setting == "changed"
     assert grid_of(preset="full").setting == "smaller"
 
@@ -217,6 +243,7 @@ def test_a_run_that_two_tables_need_is_one_cell_and_seeds_come_first(grid_of: Ca
     ("what", "protocols", "example"),
     [
         ("thin", ("global", "personal", "own"), "thin"),
+        ("headline", ("global", "personal", "own"), "thin"),
         ("thin-ablation", ("global", "personal", "own"), "thin"),
         ("plus", ("personal", "own"), "refprotofl-plus"),
     ],

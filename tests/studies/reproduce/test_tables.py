@@ -317,8 +317,13 @@ def test_a_table_at_equal_bytes_says_how_equal_they_are(grid_of: GridOf, run_all
 def test_tuned_rows_are_listed_with_their_settings(grid_of: GridOf, run_all: RunAll) -> None:
     study = standard()
     chosen = {"mnist": {"fedavg:share=full": ["train.lr=0.2"], "refprotofl": ["refprotofl.align=10.0", "train.lr=0.5"]}}
-    grid = grid_of(study, tuned=chosen, settings=("rounds=3",))
+    ends = {"mnist": {"fedavg:share=full": ("train.lr",), "refprotofl": ("refprotofl.align", "train.momentum")}}
+    grid = grid_of(study, tuned=chosen, settings=("rounds=3",), ends=ends)
     (read,) = read_study(grid, study, run_all(grid, values), last=3)
+    at_an_end = (
+        "Chosen at an end of its grid, beyond which better values may lie: mnist, train.lr=0.2 (FedAvg); "
+        "mnist, refprotofl.align=10.0 (RefProtoFL)"
+    )
     note = (
         "Tuned on validation data; the other rows have the preset's settings: mnist, FedAvg: train.lr=0.2; "
         "mnist, RefProtoFL: refprotofl.align=10.0, train.lr=0.5"
@@ -328,6 +333,8 @@ def test_tuned_rows_are_listed_with_their_settings(grid_of: GridOf, run_all: Run
     assert told_on == ["The settings of mnist were chosen on cifar10"]
     for table in (detail(read), overview(study, [read]), communication(read)):
         assert note in table.notes
+        assert at_an_end in table.notes
+        assert {one["method"]: one["at_an_end"] for one in table.records}["RefProtoFL"] == "refprotofl.align=10.0"
         assert "Settings that differ from the preset: rounds=3" in table.notes
         shown = {record["method"]: record["tuned"] for record in table.records}
         assert shown["RefProtoFL"] == "refprotofl.align=10.0; train.lr=0.5"

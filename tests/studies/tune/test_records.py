@@ -3,6 +3,7 @@
 import json
 import tomllib
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -71,6 +72,23 @@ def test_settings_of_several_methods_give_the_same_experiments(ask: Ask, tmp_pat
         assert read == typed
 
 
+def test_values_at_an_end_of_their_grid_are_listed(ask: Ask, tmp_path: Path) -> None:
+    path = tmp_path / "tuned.toml"
+    found = [replace(CHOSEN[0], at_an_end=("train.lr",)), *CHOSEN[1:]]
+    write_settings(path, ask([one.method for one in found], seeds=(7, 8)), found)
+    searched = read_searched(path)
+    assert searched is not None
+    assert searched.ends == {"fedavg:share=full": ("train.lr",)}
+    assert list(read_tuned(path)) == [one.method for one in found]
+
+
+@pytest.mark.parametrize("ends", ["3", "{fedavg = 3}", "{fedavg = [3]}"])
+def test_ends_that_are_not_lists_of_keys_are_refused(tmp_path: Path, ends: str) -> None:
+    (tmp_path / "x.toml").write_text(f'[search]\ndataset = "mnist"\nseeds = [1]\nends = {ends}\n')
+    with pytest.raises(InputError, match=r"x\.toml: \[search\.ends\] needs a list of keys"):
+        read_searched(tmp_path / "x.toml")
+
+
 def test_settings_of_several_methods_say_what_they_were_chosen_on(ask: Ask, tmp_path: Path) -> None:
     path = tmp_path / "tuned.toml"
     write_settings(path, ask([one.method for one in CHOSEN], seeds=(7, 8), protocol="own"), CHOSEN)
@@ -86,10 +104,22 @@ def test_settings_of_several_methods_say_what_they_were_chosen_on(ask: Ask, tmp_
     assert read_searched(path) == Searched("digits", (7, 8))
 
 
+def ends_of(trials: list[dict[str, Any]]) -> dict[str, list[str]]:
+    """The keys, by method, whose chosen value is the least or the largest of those tried, and not 0."""
+    found: dict[str, list[str]] = {}
+    for chosen in (trial for trial in trials if trial["chosen"]):
+        for key, value in chosen["settings"].items():
+            tried = {float(one["settings"].get(key, value)) for one in trials if one["method"] == chosen["method"]}
+            if len(tried) > 1 and float(value) in {min(tried), max(tried)} - {0}:
+                found.setdefault(chosen["method"], []).append(key)
+    return found
+
+
 @pytest.mark.parametrize("path", sorted(KEPT.glob("*.toml")), ids=lambda path: path.stem)
 def test_kept_settings_say_what_their_search_was_on(path: Path) -> None:
     trials = [json.loads(line) for line in path.with_suffix(".jsonl").read_text().splitlines()]
     search = tomllib.loads(path.read_text())["search"]
+    assert search.pop("ends", {}) == ends_of(trials)
     for trial in trials:
         own = {key: trial["experiment"][key] for key in ("dataset", "partition", "alpha")}
         seeds = [int(seed) for seed in trial["values"]]

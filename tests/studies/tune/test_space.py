@@ -86,6 +86,8 @@ def test_ends_are_reported_where_there_is_an_order() -> None:
     assert [numbers.is_end(value) for value in numbers.listed] == [False, True, True]
     assert not Values(("0.1",)).is_end("0.1")
     assert not Values(("cnn", "mlp")).is_end("cnn")
+    zero = Values(("0.0", "0.1", "1"))
+    assert [zero.is_end(value) for value in zero.listed] == [False, False, True]  # nothing lies below 0
     assert not Values(("true", "false")).is_end("true")
     drawn = Range(0.001, 0.1, log=True, whole=False)
     assert [drawn.is_end(value) for value in ("0.00101", "0.0013", "0.09", "0.01")] == [True, False, True, False]

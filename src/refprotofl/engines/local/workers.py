@@ -21,7 +21,7 @@ from multiprocessing.connection import Connection, wait
 from multiprocessing.context import SpawnProcess
 from typing import Any
 
-from refprotofl.core import MachineError, RefProtoFLError, interrupts_ignored, live_with_parent
+from refprotofl.core import MachineError, RefProtoFLError, interrupts_ignored, live_with_parent, main_hidden
 from refprotofl.engines.engine import Request, Result, start_ahead
 from refprotofl.engines.local.host import ClientHost, Outcome, Task, do_in_time, too_late
 from refprotofl.engines.local.store import Location
@@ -113,7 +113,7 @@ class WorkerProcesses:
         for specification in specifications:
             ours, theirs = context.Pipe()
             process = context.Process(target=_work, args=(theirs, build_host, specification), daemon=True)
-            with interrupts_ignored():
+            with interrupts_ignored(), main_hidden():
                 process.start()
             theirs.close()
             self._pipes.append(ours)

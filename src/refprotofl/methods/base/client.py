@@ -3,41 +3,40 @@
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from functools import cached_property
 from typing import Any, ClassVar, Protocol
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
-from refprotofl.core import ALL, InputError, Parts, State, digest_value, shares_backbone, streams, tensor_of
+from refprotofl.core import ALL, InputError, Parts, State, shares_backbone, streams, tensor_of
 from refprotofl.evaluation import (
+    PROTOCOLS,
     TestSet,
     adapter_outputs,
     adapter_predictions,
     backbone_features,
+    common_features,
     count_correct,
     personal_scores,
+    plan_of,
     predictions,
 )
 from refprotofl.experiment import Experiment
 from refprotofl.methods.base import guards
 from refprotofl.methods.base.augmentation import Augment, augmenter
 from refprotofl.methods.base.broadcast import FROM_SEED, fingerprint, load_shared
+from refprotofl.methods.base.compressor import Compressor
 from refprotofl.methods.base.finetuning import OWN, OWN_ROUND, own_model
 from refprotofl.methods.base.optimisers import GradHook
 from refprotofl.methods.base.samples import Samples
 from refprotofl.methods.base.schema import LOST, Lost, MessageSchemas, Refused, Scope, ValidatedMessage, read_request
 from refprotofl.methods.base.training import Loss, TrainResult, train
-from refprotofl.methods.catalogue import find_method
-from refprotofl.methods.compressors import create_compressor
 from refprotofl.methods.declaration import FINETUNE
 from refprotofl.methods.feedback import Feedback
-from refprotofl.models import SplitModel, build_model, no_samples
-from refprotofl.privacy import Mechanism, SampleNoise, create_mechanism, open_samples
+from refprotofl.models import SplitModel, no_samples
+from refprotofl.privacy import Mechanism, SampleNoise, open_samples
 from refprotofl.wire import Message
-
-INITIAL = "initial weights"  # in the memo of a process
 
 
 class BlobStore(Protocol):
@@ -59,7 +58,10 @@ class ClientContext:
     model: SplitModel
     parts: Parts  # shared with the others
     blobs: BlobStore
-    memo: dict[str, Tensor]  # common to all clients of a process: initial weights, features under the newest backbone
+    initial_weights: Tensor  # (P,), of the shared parts as the seed gives them
+    compressor: Compressor
+    privacy: Mechanism
+    memo: dict[str, Tensor]  # common to all clients of a process: features under the newest backbone
     options: Any = None  # of the method
     feedback: Feedback = field(default_factory=Feedback)
     messages: MessageSchemas = field(default_factory=dict)
@@ -72,10 +74,6 @@ class ClientContext:
     def num_clients(self) -> int:
         """The number of clients in the federation."""
         return self.experiment.clients
-
-    @cached_property
-    def privacy(self) -> Mechanism:
-        return create_mechanism(self.experiment)
 
     def _stream(self, purpose: str, round: int) -> np.random.Generator:
         return streams.stream(self.experiment.seed, purpose, client=self.client_id, round=round)
@@ -116,7 +114,7 @@ class Client(ABC):
         self.parts = context.parts
         self.samples = context.samples
         self.state = state
-        self.compressor = create_compressor(context.experiment)
+        self.compressor = context.compressor
         self._verb = "train"  # that is being answered
         self._augments: dict[int, Augment | None] = {}  # by round
 
@@ -136,7 +134,7 @@ class Client(ABC):
         """Return a request with the initial weights in full where the server only names them."""
         if not any(name.startswith(FROM_SEED) for name in message):
             return message
-        initial = self.initial_weights()
+        initial = self.context.initial_weights
         named = {name: value for name, value in message.items() if name.startswith(FROM_SEED)}
         if {*named.values()} != {fingerprint(initial)}:
             raise InputError(
@@ -145,13 +143,6 @@ class Client(ABC):
             )
         rest = {name: value for name, value in message.items() if name not in named}
         return rest | {name.removeprefix(FROM_SEED): initial for name in named}
-
-    def initial_weights(self) -> Tensor:
-        """Return the shared vector (P,) with which the server starts, as the seed gives it."""
-        if INITIAL not in self.context.memo:
-            extra = find_method(self.experiment.method).extra_outputs(self.experiment)
-            self.context.memo[INITIAL] = build_model(self.experiment, extra, client=0).read(self.parts)
-        return self.context.memo[INITIAL]
 
     def lost(self, round: int, message: ValidatedMessage) -> Message:
         """Answer in place of a request where the client's state is gone; a client may count the bytes of that."""
@@ -292,35 +283,33 @@ class Client(ABC):
         """Load the trained shared part into a model that has the private part already, for `personal_before`."""
         self.model.write(self.parts, tensor_of(self.state, "trained"))
 
-    def test_features(self, newest: Tensor) -> Tensor:
-        """Return the backbone's features of the test inputs, (T, width); those of a shared backbone are memoised."""
+    def _test_features(self, test: TestSet, *, keep: bool) -> Tensor:
+        """Return the backbone's features of test inputs, (T, width); clients with the same backbone share them."""
         if "backbone" not in self.parts or any(True for _ in self.model.buffers()):
-            return backbone_features(self.model, self.context.test.inputs)
-        memo, key = self.context.memo, digest_value(newest)
-        if key not in memo:
-            memo.clear()
-            memo[key] = backbone_features(self.model, self.context.test.inputs)
-        return memo[key]
+            return backbone_features(self.model, test.inputs)
+        return common_features(self.context.memo, self.model, test.inputs, keep=keep)
 
     def score(
         self, round: int, newest: Tensor, anchors: Tensor | None = None, defined: Tensor | None = None
     ) -> Message:
         """Return loss and correct predictions by protocol, with the newest shared part and straight after training.
 
-        A client that was fine-tuned in this round is scored with its own model instead of the newest shared part.
+        A client that was fine-tuned in this round is scored with its own model instead of the newest shared part. What
+        is scored after the round follows from the experiment.
         """
-        if self.state.get(OWN_ROUND) == round:
-            newest = tensor_of(self.state, OWN)
-        self.load(newest)
-        test = self.context.test
-        features = self.test_features(newest)
+        tuned = self.state.get(OWN_ROUND) == round
+        plan = plan_of(self.experiment, round)
+        test = self.context.test.planned(plan, self.num_classes)
+        self.load(tensor_of(self.state, OWN) if tuned else newest)
+        features = self._test_features(test, keep=not tuned)
         embeddings, logits = adapter_outputs(self.model, features, self.num_classes)
         predicted = predictions(self.model, embeddings, logits, anchors, defined)
         counts = count_correct(predicted, test)
-        if self.state.get("trained_round") == round:
+        if plan.scores("personal_before") and self.state.get("trained_round") == round:
             self.load_trained()
             if shares_backbone(self.parts):
-                features = backbone_features(self.model, test.inputs)
+                features = self._test_features(test, keep=False)
             before = count_correct(adapter_predictions(self.model, features, self.num_classes), test)
             counts["personal_before"] = before["personal"]
-        return {**counts, **personal_scores(predicted[""], logits, test)}
+        scored = {name: count for name, count in counts.items() if name not in PROTOCOLS or plan.scores(name)}
+        return scored | (personal_scores(predicted[""], logits, test) if plan.scores("personal") else {})

@@ -97,8 +97,9 @@ class Server(ABC):
         self.privacy = create_mechanism(context.experiment)
         compares = context.experiment.max_step > 0 and self.privacy.compares_answers
         self.screening = Screening(context.experiment.max_step, compares, self.steps_in_epoch, self.usual_memory)
-        named = create_aggregator(context.experiment, self.normalise)  # by the experiment
-        self.named_aggregator: Aggregator = self.privacy.aggregator(named, lambda: self.screening.round)
+        # As the experiment names it; for changes of the shared vector with the noise of [privacy].
+        self.of_prototypes: Aggregator = create_aggregator(context.experiment, self.normalise)
+        self.named_aggregator: Aggregator = self.privacy.aggregator(self.of_prototypes, lambda: self.screening.round)
         self.aggregator: Aggregator = self.named_aggregator  # how the clients' changes become one
         self.compressor = create_compressor(context.experiment)
         size, clients = context.scope.shared, context.experiment.clients
@@ -167,8 +168,8 @@ class Server(ABC):
         self.model.write(self.parts, shared)
         return self.model
 
-    def facts(self) -> dict[str, float | int | str]:
-        """Return facts that an accuracy must be read with; from the state, recorded with every evaluation."""
+    def facts(self, round: int) -> dict[str, float | int | str]:
+        """Return facts that an accuracy must be read with; from the state, recorded with the evaluation of a round."""
         return {}
 
     def observed(self) -> dict[str, Any]:
@@ -285,6 +286,10 @@ class Server(ABC):
     def num_clients(self) -> int:
         """The number of clients in the federation."""
         return self.context.num_clients
+
+    def public_steps(self, cohort: Cohort) -> int:
+        """Return the optimiser steps that the clients of this round took on the public set alone."""
+        return 0
 
     def local_steps(self, round: int, client: int) -> int:
         """Return the number of steps that a client's `fit` takes in a round, by the samples that it joined with."""

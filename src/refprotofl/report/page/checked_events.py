@@ -86,6 +86,7 @@ class Evaluation(TypedDict):
     per_client: NotRequired[Annotated[dict[Name, list[Share | None]], Field(max_length=32)]]
     confusion: NotRequired[list[list[Count]]]
     facts: NotRequired[dict[Name, Any]]
+    subset: NotRequired[Count]
 
 
 class Failure(TypedDict):

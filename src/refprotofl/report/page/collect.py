@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from refprotofl.core import DataError, InputError, Links, RefProtoFLError, counted, references, refuse_code
 from refprotofl.experiment import Experiment
-from refprotofl.records import check_file, check_folder
+from refprotofl.records import allow_code, check_file, check_folder
 from refprotofl.report.comparable import METHOD_KEYS
 from refprotofl.report.page.comparison_page import Member, comparison_page
 from refprotofl.report.page.curves import stops_of, stops_of_result
@@ -141,6 +141,7 @@ class KnownRuns:
         if run.summary is None or (named and not self._trust_code):
             self._results.pop(path, None)
             return run.experiment, run, None
+        allow_code(named, path, trusted=self._trust_code)
         if path not in self._results:
             self._results[path] = result_of(path, run.experiment, run.summary)
         return run.experiment, run, self._results[path]

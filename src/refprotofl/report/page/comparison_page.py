@@ -3,6 +3,7 @@
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import chain
 from pathlib import Path
 from statistics import fmean
 
@@ -10,7 +11,7 @@ from refprotofl.core import InputError, Links, counted, percent, size
 from refprotofl.experiment import Experiment
 from refprotofl.report.comparison import OverSeeds, against, headline, tabulate
 from refprotofl.report.formats import accuracies, efforts, footnotes, legend, metric_values
-from refprotofl.report.page.curves import ACCURACY, LOSS, ROUND, WAYS, Stop, link_curve
+from refprotofl.report.page.curves import ACCURACY, LOSS, ROUND, WAYS, Stop, link_curve, subset_note
 from refprotofl.report.page.elements import Cell, Column, Figure, Page, Part, Section, Table, Tile, words
 from refprotofl.report.statistics import estimate
 from refprotofl.studies import Result, Trial
@@ -130,7 +131,7 @@ def _tables(rows: Sequence[OverSeeds], trained: Mapping[str, str]) -> list[Table
 
 
 def frontier_figure(rows: Sequence[OverSeeds], protocol: str) -> list[Figure]:
-    """Return accuracy against bytes; methods without traffic do not fit a logarithmic axis and are listed instead."""
+    """Return accuracy against bytes; methods without traffic have no place on a logarithmic axis, only a level."""
     known = [row for row in rows if protocol in row.accuracy]
     most = max((row.bytes["total"] for row in known), default=0.0)
     placed = [row for row in known if row.bytes["total"] > NEGLIGIBLE * most]
@@ -144,8 +145,9 @@ def frontier_figure(rows: Sequence[OverSeeds], protocol: str) -> list[Figure]:
         best = max(best, found.mean)
         ends = [max(0.0, found.mean - half), min(1.0, found.mean + half)]
         lines.append([words(row.name), row.bytes["total"], found.mean, *ends, "yes" if front else "no"])
-    left_out = [f"{words(row.name)} ({percent(row.accuracy[protocol].mean)})" for row in known if row not in placed]
-    omitted = f" Not drawn (almost no traffic): {', '.join(left_out)}." if left_out else ""
+    apart = [row for row in known if row not in placed]
+    named = ", ".join(f"{words(row.name)} ({percent(row.accuracy[protocol].mean)})" for row in apart)
+    levels = f" Dotted: almost no traffic, so no place on the axis: {named}." if apart else ""
     columns = (
         NAME,
         Column("bytes", "total bytes of all clients", "bytes"),
@@ -154,7 +156,7 @@ def frontier_figure(rows: Sequence[OverSeeds], protocol: str) -> list[Figure]:
         Column("high", "95 % interval, upper end", "share"),
         Column("front", "Pareto-optimal", "text"),
     )
-    caption = f"The dashed line is the Pareto front.{omitted}"
+    caption = f"The dashed line is the Pareto front.{levels}"
     return [
         Figure(
             "frontier",
@@ -168,6 +170,7 @@ def frontier_figure(rows: Sequence[OverSeeds], protocol: str) -> list[Figure]:
             band=("low", "high"),
             label="method",
             log=True,
+            levels=tuple((words(row.name), row.accuracy[protocol].mean) for row in apart),
         )
     ]
 
@@ -204,7 +207,7 @@ def _over_seeds(by_name: Mapping[str, Sequence[Sequence[Stop]]], protocol: str, 
     return Figure(
         f"{'loss' if of_loss else 'accuracy'}-by-{'round' if of_loss else by}",
         title,
-        "Mean over seeds with 95 % confidence intervals.",
+        f"Mean over seeds with 95 % confidence intervals.{subset_note(chain(*chain(*by_name.values())))}",
         "lines",
         (NAME, ROUND, *([moved] if moved else []), value, *limits),
         rows,

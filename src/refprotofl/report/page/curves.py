@@ -1,6 +1,6 @@
 """Accuracy and loss of a run by round, by bytes and by seconds over links; the progress of a live run."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate
 from statistics import fmean
@@ -30,6 +30,7 @@ class Stop:
     loss: float | None
     bytes: dict[str, int]  # by direction, as in WAYS
     seconds: dict[str, float] = field(default_factory=dict)  # by link
+    subset: int | None = None  # of the test samples, where not all were scored
 
 
 def thinned(rounds: Sequence[_One], most: int) -> Sequence[_One]:
@@ -62,6 +63,7 @@ def stops_of(run: RunRecord) -> list[Stop]:
             loss=one.get("loss"),
             bytes=until[one["round"]],
             seconds={link: clock[one["round"]] for link, clock in clocks.items()},
+            subset=one.get("subset"),
         )
         for one in thinned([one for one in run.evaluations if one["round"] in until], MOST_STOPS)
     ]
@@ -70,7 +72,17 @@ def stops_of(run: RunRecord) -> list[Stop]:
 def stops_of_result(result: Result) -> list[Stop]:
     """Return the points of a stored result, which has total bytes only."""
     curve = thinned(result["curve"], MOST_STOPS)
-    return [Stop(point["round"], point["accuracy"], None, {"both": point["bytes"]}) for point in curve]
+    return [
+        Stop(point["round"], point["accuracy"], None, {"both": point["bytes"]}, subset=point.get("subset"))
+        for point in curve
+    ]
+
+
+def subset_note(stops: Iterable[Stop]) -> str:
+    """Return a sentence on points that were not scored on the whole test set; nothing if all were."""
+    sizes = sorted({stop.subset for stop in stops if stop.subset is not None})
+    listed = " or ".join(f"{size:,}" for size in sizes)
+    return f" Before the last round {listed} test samples are scored, class-balanced." if sizes else ""
 
 
 def time_unit(most: float) -> tuple[float, str]:
@@ -94,7 +106,7 @@ def run_curves(stops: Sequence[Stop], headline: str) -> list[Figure]:
         Figure(
             "accuracy-by-round",
             "Accuracy by round",
-            "Mean over clients, for each evaluation protocol.",
+            f"Mean over clients, for each evaluation protocol.{subset_note(stops)}",
             "lines",
             (ROUND, Column("protocol", "protocol", "text"), ACCURACY),
             by_round,

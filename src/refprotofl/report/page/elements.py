@@ -44,6 +44,7 @@ class Figure:
     zero: bool = False  # the y axis begins at 0
     across: tuple[str, ...] = ()  # the names along an axis of names, in their order
     upwards: tuple[str, ...] = ()
+    levels: tuple[tuple[str, float], ...] = ()  # names and y values that have no place on the x axis
     series: tuple[str, ...] = ()  # of the whole page, so that each has one colour in all figures
 
     def column(self, name: str) -> Column:

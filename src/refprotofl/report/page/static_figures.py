@@ -162,6 +162,17 @@ def _frontier(axes: "Axes", figure: Figure) -> None:
     )
     axes.set_xscale("log")
     axes.margins(x=0.12, y=0.1)
+    for name, level in figure.levels:
+        axes.axhline(level, color="#888888", linestyle=":", linewidth=1)
+        axes.annotate(
+            f"{shortened(name, 30)}, almost no traffic",
+            (0.005, level),
+            (0, 2),
+            xycoords=axes.get_yaxis_transform(),
+            textcoords="offset points",
+            fontsize=7,
+            color="#666666",
+        )
 
 
 def _frontier_names(figure: Figure) -> list[Named]:

@@ -271,6 +271,7 @@ def _frontier(figure: Figure) -> Spec:
     return {
         "height": 380,
         "layer": [
+            *_levels(figure, y),
             {
                 "transform": [joined],
                 "mark": {
@@ -293,6 +294,26 @@ def _frontier(figure: Figure) -> Spec:
             },
         ],
     }
+
+
+def _levels(figure: Figure, y: Spec) -> list[Spec]:
+    """Return dotted lines across the picture, each with its name."""
+    if not figure.levels:
+        return []
+    data = {"values": [{"name": f"{name}, almost no traffic", figure.y: level} for name, level in figure.levels]}
+    named = {"type": "text", "align": "left", "dx": 4, "dy": -6, "fontSize": 11, "color": "@quiet"}
+    return [
+        {
+            "data": data,
+            "mark": {"type": "rule", "strokeDash": [2, 3], "color": "@quiet", "aria": False},
+            "encoding": {"y": y},
+        },
+        {
+            "data": data,
+            "mark": {**named, "aria": False},
+            "encoding": {"x": {"value": 0}, "y": y, "text": {"field": "name", "type": "nominal"}},
+        },
+    ]
 
 
 _KINDS: dict[str, Callable[[Figure], Spec]] = {

@@ -54,7 +54,9 @@ def draw_curves(curves: Mapping[str, Sequence[Stop]], path: Path, protocol: str,
         by_round.set_ylim(*limits([100 * stop.accuracy.mean for stops in curves.values() for stop in stops]))
         by_round.locator_params(axis="x", integer=True)
         plain_axes(by_round, "round", f"accuracy, {protocol} (%)")
-        plain_axes(by_bytes, "total megabytes of all clients")
+        silent = [shortened(name) for name, stops in curves.items() if stops[-1].bytes <= NEGLIGIBLE * most]
+        apart = f"\n(without {', '.join(silent)}: almost no traffic)" if silent else ""
+        plain_axes(by_bytes, f"total megabytes of all clients{apart}")
         figure.suptitle(title, x=0.01, ha="left", color=INK, fontsize=11)
         names = [shortened(name, 30) for name in curves]
         figure.legend(by_round.get_lines(), names, loc="outside lower center", ncols=5, frameon=False, fontsize=8)

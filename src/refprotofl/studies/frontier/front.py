@@ -10,12 +10,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import fmean
 
-from refprotofl.core import InputError, RunError
+from refprotofl.core import InputError, RunError, size
 from refprotofl.evaluation import check_protocol
 from refprotofl.federation import prepare
 from refprotofl.methods import depends_on_rounds
 from refprotofl.studies.frontier.candidates import Candidate, Request
-from refprotofl.studies.frontier.limits import Sent, sent_by, sent_in
+from refprotofl.studies.frontier.limits import Sent, least_sent, sent_by, sent_in
 from refprotofl.studies.planner import Outcomes, Study
 from refprotofl.studies.results import Result
 from refprotofl.studies.rows import check_rows
@@ -65,6 +65,12 @@ def check(request: Request) -> int:
         raise InputError(
             f"Two candidates would have the same name, {', '.join(repeated)}: name them with NAME = METHOD."
         )
+    if all(_is_hopeless(request, candidate) for candidate in request.candidates):
+        least = min(_least(request, candidate).total for candidate in request.candidates)
+        raise InputError(
+            f"A limit of {request.limit.words} is too small for any candidate: its messages alone, even "
+            f"empty, take {size(least)}. Sizes may have a unit, such as '10 MB'."
+        )
     for candidate in request.candidates:
         prepare(request.trial(candidate, candidate.schedule.rounds, request.seeds[0]).experiment)
     return len(request.candidates)
@@ -72,10 +78,10 @@ def check(request: Request) -> int:
 
 def frontier(request: Request) -> Study[Frontier]:
     """Search rung by rung."""
-    left = list(request.candidates)
+    left = [one for one in request.candidates if not _is_hopeless(request, one)]
     anew = {one for one in left if _starts_anew(request, one)}
     least = 3 if anew else 2  # the same for all candidates
-    tried: dict[Candidate, CandidateResult] = {}
+    tried = {one: _hopeless(request, one) for one in request.candidates if one not in left}
     for share, count in plan(request):
         decides = share == 1 or count < len(left)
         rung = {one: _rounds(one, share, least) for one in left if decides or one not in anew}
@@ -88,6 +94,21 @@ def frontier(request: Request) -> Study[Frontier]:
             order = sorted(ranked(tried[one] for one in left), key=lambda one: one.share > 1)
             left = [one.candidate for one in order[:count]]
     return _frontier(tried.values())
+
+
+def _least(request: Request, candidate: Candidate) -> Sent:
+    return least_sent(candidate.schedule.rounds, request.experiment.cohort_size)
+
+
+def _is_hopeless(request: Request, candidate: Candidate) -> bool:
+    """Return whether a candidate exceeds the limit whatever its messages hold."""
+    return request.limit.share(_least(request, candidate)) > 1
+
+
+def _hopeless(request: Request, candidate: Candidate) -> CandidateResult:
+    least = _least(request, candidate)
+    reason = f"not run: its messages alone, even empty, exceed {request.limit.words}"
+    return CandidateResult(candidate, 0, {}, least, math.inf, failed=reason)
 
 
 def _starts_anew(request: Request, candidate: Candidate) -> bool:

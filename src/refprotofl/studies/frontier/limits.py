@@ -9,6 +9,7 @@ from typing import Protocol
 
 from refprotofl.core import Link, size
 from refprotofl.records import Event, Summary, read_events, read_traffic
+from refprotofl.wire import encode
 
 SPARED = 0.01  # share of a limit, for joining and the headers of messages
 JOINING = 32  # most bytes of joining without a join payload
@@ -97,6 +98,12 @@ def _sent_in(event: Event) -> Sent:
         joined=0,
         busiest=max(by_client.values(), default=0),
     )
+
+
+def least_sent(rounds: int, participants: int) -> Sent:
+    """Return the traffic of a run whose messages are all empty: no method sends less."""
+    each, nothing = rounds * participants, len(encode({}))
+    return Sent(rounds, each, each * nothing, each * nothing, 0, 2 * each, participants, 2 * nothing)
 
 
 class Limit(Protocol):

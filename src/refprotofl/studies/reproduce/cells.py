@@ -48,6 +48,10 @@ class Read:
     def tuned(self, row: Row) -> tuple[str, ...]:
         return self.grid.tuned_of(self.study, self.block, row)
 
+    def at_an_end(self, row: Row) -> tuple[str, ...]:
+        """Those of the tuned settings that are at an end of their grid."""
+        return self.grid.at_an_end(self.study, self.block, row)
+
     def setting(self, row: Row) -> Setting:
         """Return the row's setting relative to the paper's, which did not use settings of our searches."""
         return "changed" if self.grid.setting == "paper's" and self.tuned(row) else self.grid.setting
@@ -99,7 +103,12 @@ def record(read: Read, row: Row) -> dict[str, Any]:
     protocol, block, found = read.study.protocol, read.block, read.estimate(row)
     values: dict[str, Any] = {
         **{"dataset": block.dataset, "alpha": block.alpha, "method": row.label, "asked": row.asked},
-        **{"tuned": "; ".join(read.tuned(row)), "protocol": protocol, "paper": row.paper},
+        **{
+            "tuned": "; ".join(read.tuned(row)),
+            "at_an_end": "; ".join(read.at_an_end(row)),
+            "protocol": protocol,
+            "paper": row.paper,
+        },
         **{"seeds": len(read.grid.seeds) - read.missing(row), "missing_seeds": read.missing(row)},
     }
     if row.label not in read.rows:

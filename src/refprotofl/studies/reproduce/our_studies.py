@@ -1,6 +1,7 @@
 """Studies that the paper does not have; `all` leaves them out.
 
-`thin`: our own method next to the methods that it must match. `thin-ablation`: without each of its components.
+`thin`: our own method next to the methods that it must match. `headline`: the rows that our claims are about, with
+the same fine-tuning for FedAvg. `thin-ablation`: thin without each of its components.
 `plus`: from the paper's defaults, step by step, to the settings that make the most of its method. Rows of `thin` set
 their schedule: FedAvg has twenty rounds of one epoch.
 """
@@ -12,9 +13,12 @@ from refprotofl.studies.reproduce.studies import TRAIN_ON, Block, Row, Scope, St
 # The settings of examples/thin.toml; a later switch of a row overrides an earlier one.
 _RATE = "train.lr"
 _LONG = ":rounds=6:train.local-epochs=6"
+_FINETUNE = ":finetune.epochs=3:finetune.rate=0.1"
+_STC = ":compress.name=stc:compress.keep=0.05"
+_HEAD_FIRST = ":finetune.head-epochs=3"  # LP-FT
 THIN = (
     f"thin{_LONG}:{_RATE}=0.1:thin.cooling=0.7:thin.last-up-bits=1.7:thin.server-epochs=5:thin.distil=1"
-    ":thin.balance=on:finetune.epochs=3:finetune.rate=0.1"
+    f":thin.balance=on{_FINETUNE}"
 )
 _UNTAUGHT = ":thin.distil=0:thin.balance=off"
 _TWENTY = ":rounds=20:train.local-epochs=1"
@@ -48,13 +52,28 @@ COMPARED: dict[str, str] = {
     "FedAvg, 10 rounds of 1 epoch": "fedavg:share=full:rounds=10:train.local-epochs=1",
     "FedAvg, 10 rounds of 2 epochs": "fedavg:share=full:rounds=10:train.local-epochs=2",
     "FedAvg, 6 rounds of 3 epochs": "fedavg:share=full:rounds=6:train.local-epochs=3",
-    "FedAvg + public images, STC 5 %": f"{_FEDAVG}{TRAIN_ON}:compress.name=stc:compress.keep=0.05",
+    "FedAvg + public images, STC 5 %": f"{_FEDAVG}{TRAIN_ON}{_STC}",
     "FedPer + public images": f"fedper{_TWENTY}{TRAIN_ON}",
     "FedRep + public images": f"fedrep{_TWENTY}{TRAIN_ON}",
     "FedPAC": f"fedpac{_TWENTY}",
     "FedPAC + public images": f"fedpac{_TWENTY}{TRAIN_ON}",
     "RefProtoFL": f"refprotofl{_TWENTY}",
     "local + public images": f"local{_TWENTY}{TRAIN_ON}",
+}
+
+_PUBLIC = "FedAvg + public images"
+HEADLINE: dict[str, str] = {
+    "thin, 8 bits": f"{THIN}:thin.up-bits=8:thin.down-bits=8:thin.last-up-bits=8",
+    **{label: COMPARED[label] for label in ("FedAvg", _PUBLIC)},
+    "FedAvg, fine-tuned": _FEDAVG + _FINETUNE,
+    f"{_PUBLIC}, fine-tuned": f"{_FEDAVG}{TRAIN_ON}{_FINETUNE}",
+    f"{_PUBLIC}, head first, then fine-tuned": f"{_FEDAVG}{TRAIN_ON}{_FINETUNE}{_HEAD_FIRST}",
+    f"{_PUBLIC}, STC 5 %": COMPARED[f"{_PUBLIC}, STC 5 %"],
+    f"{_PUBLIC}, STC 5 %, 6 rounds of 6 epochs": f"fedavg:share=full{_LONG}{TRAIN_ON}{_STC}",
+    "FedPAC + public images": COMPARED["FedPAC + public images"],
+    "RefProtoFL": COMPARED["RefProtoFL"],
+    "LG-FedAvg": f"lg-fedavg{_TWENTY}",
+    "local + public images": COMPARED["local + public images"],
 }
 
 # Cumulative: each step includes those before it; the last is examples/refprotofl-plus.toml.
@@ -68,7 +87,7 @@ STEPS: dict[str, str] = {
 }
 
 _ON_WHAT = "Compute differs between rows: local epochs and steps have columns, the passes of the server are in neither"
-OURS = ("thin", "thin-ablation", "plus")
+OURS = ("thin", "headline", "thin-ablation", "plus")
 REFERENCES = tuple(label for label in COMPARED if label == "FedAvg" or label.startswith("FedAvg, "))
 
 
@@ -76,10 +95,12 @@ def our_studies(table: str, scope: Scope) -> list[Study]:
     """Build studies of the same runs, each scored by another protocol."""
     if table == "plus":
         return _studies(table, "From RefProtoFL to refprotofl-plus", _plus_rows(), ("personal", "own"), scope)
-    others = (
-        COMPARED if table == "thin" else {f"thin, {words}": THIN + switches for words, switches in ABLATIONS.items()}
-    )
-    title = "Thin" if table == "thin" else "Ablation of thin"
+    others = {
+        "thin": COMPARED,
+        "headline": HEADLINE,
+        "thin-ablation": {f"thin, {words}": THIN + switches for words, switches in ABLATIONS.items()},
+    }[table]
+    title = {"thin": "Thin", "headline": "Headline rows", "thin-ablation": "Ablation of thin"}[table]
     return _studies(table, title, {"thin": THIN, **others}, ("global", "personal", "own"), scope, (_ON_WHAT,))
 
 

@@ -21,7 +21,7 @@ from refprotofl.report import (
     with_interval,
     with_two_models,
 )
-from refprotofl.report.formats import points
+from refprotofl.report.formats import points, subset_note
 from refprotofl.studies.reproduce.cells import Read, read_study, record
 from refprotofl.studies.reproduce.statistics import (
     ENOUGH,
@@ -320,7 +320,8 @@ def _other_globals(reads: Sequence[Read]) -> list[str]:
 
 def _evaluations(read: Read) -> list[str]:
     counts = {row.evaluations for row in read.rows.values() if row.evaluations > 1}
-    return [f"Last evaluations: the mean of the last {count}, never the best round" for count in counts]
+    note = subset_note(read.rows.values())
+    return [f"Last evaluations: the mean of the last {count}, never the best round{note}" for count in counts]
 
 
 def _legend(reads: Sequence[Read]) -> list[str]:
@@ -344,8 +345,23 @@ def _tuning(reads: Sequence[Read]) -> list[str]:
     elsewhere = {one: on for one, on in reads[0].grid.chosen_on.items() if any(one == name for name, *_ in tuned)}
     return [
         f"Tuned on validation data; the other rows have the preset's settings: {'; '.join(entries)}",
+        *_ends(reads),
         *(f"The settings of {one} were chosen on {on}" for one, on in elsewhere.items()),
     ]
+
+
+def _ends(reads: Sequence[Read]) -> list[str]:
+    """List the rows with a value at an end of its grid, by data set and value."""
+    labels: dict[tuple[str, str], list[str]] = {}
+    for read in reads:
+        for row in read.block.rows:
+            for setting in read.at_an_end(row):
+                known = labels.setdefault((read.block.dataset, setting), [])
+                known += [row.label] * (row.label not in known)
+    if not labels:
+        return []
+    found = [f"{dataset}, {setting} ({', '.join(rows)})" for (dataset, setting), rows in labels.items()]
+    return [f"Chosen at an end of its grid, beyond which better values may lie: {'; '.join(found)}"]
 
 
 def _method_notes(reads: Sequence[Read]) -> list[str]:

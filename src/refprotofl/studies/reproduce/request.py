@@ -1,7 +1,7 @@
 """Turn a user's request into grids: one per table or figure."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from refprotofl.core import InputError, is_reference
@@ -11,7 +11,7 @@ from refprotofl.experiment import PRESETS, load_experiment, set_keys
 from refprotofl.methods import find_method
 from refprotofl.studies.reproduce import studies
 from refprotofl.studies.reproduce.our_studies import OURS, our_studies
-from refprotofl.studies.reproduce.studies import Grid, Scope, Tuned, Variant, scored_by, studies_of
+from refprotofl.studies.reproduce.studies import Grid, Scope, Study, Tuned, Variant, scored_by, studies_of
 from refprotofl.studies.rows import read_switches
 from refprotofl.studies.tune.settings import read_searched, read_tuned
 
@@ -50,11 +50,28 @@ class Request:
         tuned = {dataset: _read_all(paths) for dataset, paths in self.tuned.items()}
         for name in (*self.scope.methods, *(name for methods in tuned.values() for name in methods)):
             find_method(read_switches(name)[0])
+        self._check_rows()
         grids = {name: self._grid(name, tuned) for name in (TABLES if self.table == "all" else (self.table,))}
         for grid in grids.values():
             grid.check()
         self._check_baseline(grids)
         return grids
+
+    def _check_rows(self) -> None:
+        if not self.scope.labels:
+            return
+        tables = TABLES if self.table == "all" else (self.table,)
+        all_rows = replace(self.scope, labels=())
+        studies = [study for table in tables for study in self._studies(table, all_rows)]
+        known = dict.fromkeys(row.label for study in studies for block in study.blocks for row in block.rows)
+        for label in self.scope.labels:
+            if label not in known:
+                raise InputError(f"--row {label}: allowed are the rows' names: {', '.join(known)}.")
+
+    def _studies(self, table: str, scope: Scope) -> list[Study]:
+        if table in OURS:
+            return our_studies(table, scope)
+        return studies_of(table, scope, load_experiment(None, self.preset, self.settings).rounds)
 
     def _check_baseline(self, grids: Mapping[str, Grid]) -> None:
         labels = dict.fromkeys(row.label for grid in grids.values() for _, _, row in grid.rows())
@@ -72,13 +89,13 @@ class Request:
             load_experiment(None, self.preset, [*self.settings, f"alpha={alpha:g}"])
 
     def _grid(self, table: str, tuned: Tuned) -> Grid:
-        rounds = load_experiment(None, self.preset, self.settings).rounds
-        built = our_studies(table, self.scope) if table in OURS else studies_of(table, self.scope, rounds)
+        built = self._studies(table, self.scope)
         if self.protocol:
             built = scored_by(self.protocol, built)
         studies = tuple(study for study in built if study.blocks and study.variant in self.variants)
         if not studies and table != "partition-figure" and self.table != "all":
-            methods = f" of {', '.join(self.scope.methods)}" if self.scope.methods else ""
+            asked = (*self.scope.methods, *self.scope.labels)
+            methods = f" of {', '.join(asked)}" if asked else ""
             raise InputError(f"reproduce {table} has no run{methods} in the variant {' or '.join(self.variants)}.")
         seeds = self.seeds[:1] if table == "tsne-figure" else self.seeds
         return Grid(
@@ -89,6 +106,7 @@ class Request:
             out=self.out,
             tuned=tuned,
             chosen_on=self._chosen_on(),
+            ends=self._ends(),
             against=self.against,
             margin=self.margin,
         )
@@ -96,6 +114,13 @@ class Request:
     def _chosen_on(self) -> dict[str, str]:
         searches = [(dataset, read_searched(path)) for dataset, path in _files(self.tuned)]
         return {dataset: one.dataset for dataset, one in searches if one and one.dataset != dataset}
+
+    def _ends(self) -> dict[str, dict[str, tuple[str, ...]]]:
+        found: dict[str, dict[str, tuple[str, ...]]] = {}
+        for dataset, path in _files(self.tuned):
+            searched = read_searched(path)
+            found.setdefault(dataset, {}).update(searched.ends if searched else {})
+        return found
 
 
 def _check_dataset(name: str) -> None:
@@ -107,6 +132,13 @@ def _check_dataset(name: str) -> None:
 def default_datasets(preset: str) -> tuple[str, ...]:
     """Return the paper's four data sets; `digits`, which needs no download, for the smallest preset."""
     return ("digits",) if PRESETS[preset]["dataset"] == "digits" else studies.DATASETS
+
+
+def alphas_of(preset: str, text: str | None) -> tuple[float, ...]:
+    """Read the alphas of a request; without any they are the paper's two, or the uneven one for the smallest preset."""
+    if text is None:
+        return (0.5,) if default_datasets(preset) == ("digits",) else (0.5, 100.0)
+    return read_alphas(text)
 
 
 def read_alphas(text: str) -> tuple[float, ...]:

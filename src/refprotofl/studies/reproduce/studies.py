@@ -141,6 +141,7 @@ class Scope:
     datasets: tuple[str, ...]
     alphas: tuple[float, ...]
     methods: tuple[str, ...] = ()  # all if empty
+    labels: tuple[str, ...] = ()  # of rows; all if empty
 
 
 _TITLES: dict[Variant, str] = {
@@ -257,8 +258,13 @@ def curves(scope: Scope, rounds: int, every: int) -> Study:
 
 
 def chosen(rows: Sequence[Row], scope: Scope) -> tuple[Row, ...]:
-    """Return the rows of the methods that the user named; all if none is named."""
-    return tuple(row for row in rows if not scope.methods or {row.method, row.asked} & {*scope.methods})
+    """Return the rows that the user named, by method or by label; all if none is named."""
+    return tuple(
+        row
+        for row in rows
+        if (not scope.methods or {row.method, row.asked} & {*scope.methods})
+        and (not scope.labels or row.label in scope.labels)
+    )
 
 
 def _filled(blocks: Sequence[Block]) -> tuple[Block, ...]:
@@ -327,6 +333,7 @@ def _within(scope: Scope, *datasets: str) -> Scope:
 
 
 Tuned = Mapping[str, Mapping[str, Sequence[str]]]  # settings by data set, then by method with its switches
+Ends = Mapping[str, Mapping[str, Sequence[str]]]  # keys by data set, then by method with its switches
 Results = Mapping[str, Result]  # by experiment hash
 
 
@@ -341,15 +348,17 @@ class Grid:
     out: Path
     tuned: Tuned = field(default_factory=dict)
     chosen_on: Mapping[str, str] = field(default_factory=dict)  # data set -> data set of its search, if another
+    ends: Ends = field(default_factory=dict)  # keys whose chosen value is at an end of its grid
     against: str = ""  # label of the row that others are paired with; the study's baseline if empty or absent
     margin: float | None = None  # of non-inferiority, as a share of 1
 
     @property
     def setting(self) -> Setting:
-        """The grid's setting relative to the paper's."""
+        """The grid's setting relative to the paper's; models do not depend on how often they are evaluated."""
         if self.preset != PRESET:
             return "smaller"
-        hashes = {load_experiment(None, self.preset, settings).hash for settings in ((), self.settings)}
+        asked = ((), tuple(one for one in self.settings if key_of(one) != "evaluate.every"))
+        hashes = {load_experiment(None, self.preset, settings).hash for settings in asked}
         return "paper's" if len(hashes) == 1 else "changed"
 
     def cells(self) -> list[Trial]:
@@ -382,14 +391,16 @@ class Grid:
         """
         if study.variant != "standard":
             return ()
-        method, switches = read_switches(row.asked)
-        fits: dict[int, Sequence[str]] = {}
-        for name, settings in self.tuned.get(block.dataset, {}).items():
-            known, needed = read_switches(name)
-            if known == method and {*needed} <= {*switches}:
-                fits[len(needed)] = settings
+        tuned = self.tuned.get(block.dataset, {})
+        name = _best_fit(row, tuned)
         fixed = (row.switched - row.searched) | set_keys(self.settings)
-        return tuple(one for one in (fits[max(fits)] if fits else ()) if key_of(one) not in fixed)
+        return tuple(one for one in (tuned[name] if name else ()) if key_of(one) not in fixed)
+
+    def at_an_end(self, study: Study, block: Block, row: Row) -> tuple[str, ...]:
+        """Return those settings of a row that a search chose at an end of their grid."""
+        name = _best_fit(row, self.tuned.get(block.dataset, {}))
+        ends = self.ends.get(block.dataset, {}).get(name or "", ())
+        return tuple(one for one in self.tuned_of(study, block, row) if key_of(one) in ends)
 
     def may_differ(self, study: Study, block: Block) -> set[str]:
         """The keys that a block's rows are named by, and the training keys that a search chose."""
@@ -411,3 +422,14 @@ class Grid:
                 result = results.get(cell.experiment.hash)
                 if result is not None:
                     yield cell, result
+
+
+def _best_fit(row: Row, tuned: Mapping[str, Sequence[str]]) -> str | None:
+    """Return the entry that has most of the row's switches and no others."""
+    method, switches = read_switches(row.asked)
+    fits: dict[int, str] = {}
+    for name in tuned:
+        known, needed = read_switches(name)
+        if known == method and {*needed} <= {*switches}:
+            fits[len(needed)] = name
+    return fits[max(fits)] if fits else None

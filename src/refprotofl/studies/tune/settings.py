@@ -2,8 +2,8 @@
 
 import json
 import os
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +16,7 @@ from refprotofl.studies.tune.search import ConfigurationResult, Request, SearchR
 
 _MARK = "# Chosen by refprotofl tune"  # first words of a file of settings
 _SEARCH = "search"  # its table about the search; the others are by method
+_ENDS = "ends"  # by method: keys whose chosen value is the first or last of those that were allowed
 
 
 def plain(request: Request, found: Sequence[SearchResult]) -> dict[str, Any]:
@@ -86,6 +87,8 @@ def write_settings(path: Path, request: Request, found: Sequence[SearchResult]) 
         lines = _experiment_lines(request, found[0])
     else:
         lines = ["", f"[{_SEARCH}]", *(f"{key} = {as_toml(value)}" for key, value in _searched(request).items())]
+        ends = [f"{as_toml(one.method)} = {as_toml(list(one.at_an_end))}" for one in found if one.at_an_end]
+        lines += ["", f"[{_SEARCH}.{_ENDS}]", *ends] if ends else []
         for one in found:
             lines += ["", f"[{as_toml(one.method)}]  # {percent(one.chosen.score)}"]
             lines += [
@@ -128,10 +131,14 @@ def read_tuned(path: Path) -> dict[str, list[str]]:
 
 @dataclass(frozen=True)
 class Searched:
-    """The data set and seeds that settings were chosen on. Results with the same seeds are too optimistic."""
+    """The data set and seeds that settings were chosen on. Results with the same seeds are too optimistic.
+
+    `ends`: by method, the keys whose chosen value is at an end of its grid.
+    """
 
     dataset: str
     seeds: tuple[int, ...]
+    ends: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
 
 def read_searched(path: Path) -> Searched | None:
@@ -142,4 +149,13 @@ def read_searched(path: Path) -> Searched | None:
     dataset, seeds = (table.get(key) for key in ("dataset", "seeds")) if isinstance(table, dict) else (None, None)
     if not isinstance(dataset, str) or not isinstance(seeds, list) or not all(type(seed) is int for seed in seeds):
         raise InputError(f'{path}: [{_SEARCH}] needs dataset = "…" and seeds = […], whole numbers; or leave it out.')
-    return Searched(dataset, tuple(seeds))
+    return Searched(dataset, tuple(seeds), _read_ends(path, table.get(_ENDS, {})))
+
+
+def _read_ends(path: Path, table: object) -> dict[str, tuple[str, ...]]:
+    listed = isinstance(table, dict) and all(
+        isinstance(keys, list) and all(isinstance(key, str) for key in keys) for keys in table.values()
+    )
+    if not isinstance(table, dict) or not listed:
+        raise InputError(f"{path}: [{_SEARCH}.{_ENDS}] needs a list of keys for each method; or leave it out.")
+    return {method: tuple(keys) for method, keys in table.items()}

@@ -40,10 +40,10 @@ class Values:
         return self.listed[int(position * len(self.listed))]
 
     def is_end(self, value: str) -> bool:
-        """Return whether better values may lie beyond this one; words have no order."""
+        """Return whether better values may lie beyond this one: words have no order, and no value is below 0."""
         numbers = [_number(one) for one in self.listed]
         known = [number for number in numbers if number is not None]
-        return len(known) == len(numbers) > 1 and _number(value) in (min(known), max(known))
+        return len(known) == len(numbers) > 1 and _number(value) in {min(known), max(known)} - {0.0}
 
 
 @dataclass(frozen=True)

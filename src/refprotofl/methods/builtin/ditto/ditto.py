@@ -30,7 +30,8 @@ class DittoClient(FedAvgClient):
         alone.load()
         # Both models see the same batches, but under sample-level privacy batches that are drawn independently.
         order = self.stream("personal-batches", round) if self.samples.sealed else None
-        alone.fit(round, order=order, grad_hook=proximal_term(self, received, self.options.weight))
+        pull = proximal_term(self, received, self.options.weight)
+        alone.fit(round, samples=self.training_samples(), order=order, grad_hook=pull)
         alone.keep_trained(round)
         self.load(received)  # w
         self.fit(round)

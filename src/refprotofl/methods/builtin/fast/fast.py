@@ -155,7 +155,7 @@ class FASTServer(Server):
     def global_model(self) -> SplitModel | None:
         return self.whole_model(self.shared)
 
-    def facts(self) -> dict[str, float | int | str]:
+    def facts(self, round: int) -> dict[str, float | int | str]:
         counts = self.told[self.told.any(dim=1)]
         return {"embedder": self.options.embedder, **labelling.facts(counts, self.options.seed_share)}
 

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 class Options(Table):
     pretrain_epochs: Count = Field(
-        1, description="a client's passes over the labelled public images before its first round, 0 or more"
+        1, description="a client's passes over the labelled public images when it joins, 0 or more"
     )
     digest_epochs: PositiveInt = Field(
         1, description="a client's passes over the public images with the consensus of the last round, 1 or more"

@@ -38,7 +38,10 @@ class FedMDServer(Server):
         super().__init__(context)
         if context.public is None:
             raise InputError('method = "fedmd" teaches over public images: public.per-class must be above 0.')
-        self.consensus = torch.zeros(len(context.public), self.num_classes)  # (D, C); 0 before the first round
+        self.public_size = len(context.public)  # D
+        self.consensus = torch.zeros(self.public_size, self.num_classes)  # (D, C); 0 before the first round
+        self.newcomers: list[int] = []  # of this round
+        self.digested = False  # in this round
 
     @classmethod
     def message_schemas(cls, scope: Scope) -> MessageSchemas:
@@ -56,10 +59,20 @@ class FedMDServer(Server):
         return True
 
     def round(self, cohort: Cohort) -> None:
+        self.newcomers, self.digested = [], bool(self.consensus.any())
         self.join_newcomers(cohort)
-        request: Message = {"consensus": self.consensus} if self.consensus.any() else {}
+        request: Message = {"consensus": self.consensus} if self.digested else {}
         answers = self.ask(cohort, "train", request, lambda _, answer: answer.tensor("logits"))
         self.consensus = self.aggregator.merge_public(torch.stack([logits for _, logits in answers]))
+
+    def read_joined(self, client: int, answer: ValidatedMessage) -> ValidatedMessage:
+        self.newcomers.append(client)
+        return super().read_joined(client, answer)
+
+    def public_steps(self, cohort: Cohort) -> int:
+        digests = self.options.digest_epochs * len(cohort.clients) if self.digested else 0
+        passes = self.options.pretrain_epochs * len(self.newcomers) + digests
+        return passes * self.experiment.train.steps_per_epoch(self.public_size)
 
     def evaluation(self) -> Message:
         return {}
@@ -68,12 +81,19 @@ class FedMDServer(Server):
 class FedMDClient(Client):
     options: Options
 
-    def train(self, round: int, message: ValidatedMessage) -> Message:
-        images, labels = self.public_set()
-        self.load()
-        if "trained_round" not in self.state and self.options.pretrain_epochs:  # transfer learning
+    def join(self, round: int, message: ValidatedMessage) -> Message:
+        answer = super().join(round, message)
+        if self.options.pretrain_epochs:  # transfer learning
+            images, labels = self.public_set()
             public, order = Samples(images, labels, torch.arange(len(labels))), self.stream("pretrain", round)
+            self.load()
             self.fit(round, samples=public, order=order, epochs=self.options.pretrain_epochs)
+            self.state |= self.model.read_private(self.parts)
+        return answer
+
+    def train(self, round: int, message: ValidatedMessage) -> Message:
+        images, _ = self.public_set()
+        self.load()
         if "consensus" in message:
             self.digest(round, images, message.tensor("consensus"))
         self.fit(round)  # "revisit"

@@ -85,7 +85,7 @@ class ThinClient(Client):
         """Return the initial weights: those that were sent, or those of the seed."""
         if self.experiment.first_weights == "sent":
             return tensor_of(self.state, "initial").clone()  # which the state holds once
-        return self.initial_weights()
+        return self.context.initial_weights
 
     def penalty(self, anchors: Tensor | None) -> Penalty | None:
         if anchors is None:

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from refprotofl.core import State, stream
-from refprotofl.evaluation import model_metrics
+from refprotofl.evaluation import model_metrics, plan_of, scored_part
 from refprotofl.methods import (
     Cohort,
     MessageSchema,
@@ -157,12 +157,14 @@ class ThinServer(Server):
     def evaluation(self) -> Message:
         return {"shared": self.exact}
 
-    def facts(self) -> dict[str, float | int | str]:
-        """Return the accuracy of the vector that clients hold; `global` is that of the uncoded one."""
-        model = self.whole_model(self.sending.shared)
-        if model is None or self.context.test is None or not len(self.context.test[1]):
+    def facts(self, round: int) -> dict[str, float | int | str]:
+        """Return the accuracy of the vector that clients hold, on the samples of `global`, that of the uncoded one."""
+        plan, test = plan_of(self.experiment, round), self.context.test
+        model = self.whole_model(self.sending.shared) if plan.scores("global") else None
+        if model is None or test is None or not len(test[1]):
             return {}
-        return {"accuracy_as_held": model_metrics(model, *self.context.test, self.num_classes)["accuracy"]}
+        inputs, labels = scored_part(plan, *test, self.num_classes)
+        return {"accuracy_as_held": model_metrics(model, inputs, labels, self.num_classes)["accuracy"]}
 
     def global_model(self) -> SplitModel | None:
         return self.whole_model(self.exact)
