@@ -21,8 +21,8 @@ TINY = [
 
 
 def run_folders(out: Path) -> list[Path]:
-    """All but the report."""
-    return [path for path in out.iterdir() if path.is_dir()]
+    """All but the report and the tables."""
+    return [path for path in out.iterdir() if path.is_dir() and path.name != "tables"]
 
 
 def test_finished_runs_are_reused_and_methods_share_their_setting(refprotofl: Any, tmp_path: Path) -> None:
