@@ -152,7 +152,7 @@ class _Asked:
 
 @dataclass(frozen=True)
 class _Place:
-    """Where the runs of an experiment and its table are, and the results that count as finished runs."""
+    """The folders of an experiment's runs and table, and the results that count as finished runs."""
 
     name: str  # of the table
     study: Path
