@@ -13,6 +13,8 @@ from pathlib import Path
 
 from latex2mathml.converter import convert
 
+from reference import write as write_reference
+
 ROOT = Path(__file__).resolve().parents[1]
 LINK = re.compile(r"!?\[[^\]]*\]\(([^)\s]+)\)")
 CODE = re.compile(r"(^```.*?^```|`[^`\n]+`)", re.MULTILINE | re.DOTALL)
@@ -53,7 +55,7 @@ def with_formulas(text: str) -> str:
 
 
 def build(root: Path, out: Path) -> int:
-    """Write the collected files to `out` and return their number."""
+    """Write the collected files to `out`, the reference anew from the code, and return their number."""
     shutil.rmtree(out, ignore_errors=True)
     files = collect(root)
     for file in files:
@@ -63,6 +65,7 @@ def build(root: Path, out: Path) -> int:
             copy.write_text(with_formulas(file.read_text(encoding="utf-8")), encoding="utf-8")
         else:
             shutil.copyfile(file, copy)
+    write_reference(out / "docs" / "reference")
     return len(files)
 
 
