@@ -16,12 +16,18 @@ from pydantic.fields import FieldInfo
 
 import refprotofl
 from refprotofl.cli.entry import app
+from refprotofl.core.lazy import homes_of
 from refprotofl.evaluation.protocols import PROTOCOLS
 from refprotofl.experiment import Experiment
 from refprotofl.experiment.keys import allowed, keys, known_of
 from refprotofl.methods.catalogue import METHODS
 
 NOTE = "<!-- Written by tools/reference.py from the code. -->"
+
+
+def public() -> list[str]:
+    """Return the names that the package offers."""
+    return list(homes_of(Path(refprotofl.__file__).read_text(encoding="utf-8")))
 
 
 def _cell(text: object) -> str:
@@ -135,7 +141,7 @@ def _members(value: type) -> Iterator[str]:
 def python_page() -> str:
     """Return the page of the public names of the package."""
     lines = ["# Python API", "", NOTE, "", "The names that `import refprotofl as rp` offers.", ""]
-    for name in sorted(refprotofl.__all__, key=lambda name: (not name.islower(), name.lower())):
+    for name in sorted(public(), key=lambda name: (not name.islower(), name.lower())):
         value = getattr(refprotofl, name)
         if name.startswith("_"):
             continue
@@ -167,7 +173,7 @@ def codes_page() -> str:
         )
         lines.append(f"| `{name}` | {_cell(meaning)} |")
     lines += ["", "## Exit codes", "", "| code | error in Python | meaning |", "|---|---|---|", "| 0 | - | success |"]
-    errors = [getattr(refprotofl, name) for name in refprotofl.__all__ if name.endswith("Error")]
+    errors = [getattr(refprotofl, name) for name in public() if name.endswith("Error")]
     for error in sorted(errors, key=lambda error: (error.exit_code, error.__name__)):
         lines.append(f"| {error.exit_code} | `{error.__name__}` | {_cell(inspect.getdoc(error))} |")
     lines += ["| 130 | - | interrupted; the run can be resumed |", ""]

@@ -27,6 +27,7 @@ def test_the_reference_pages_name_what_there_is() -> None:
 
     import refprotofl
     from refprotofl.cli.entry import app
+    from refprotofl.core.lazy import homes_of
     from refprotofl.experiment import Experiment
     from refprotofl.experiment.keys import keys
 
@@ -38,5 +39,5 @@ def test_the_reference_pages_name_what_there_is() -> None:
         test_the_reference_pages_name_what_there_is.__doc__
     )
     assert named("commands.md", r"^## (.+)$") == set(commands), test_the_reference_pages_name_what_there_is.__doc__
-    public = {name for name in refprotofl.__all__ if not name.startswith("_")}
+    public = set(homes_of(Path(refprotofl.__file__).read_text(encoding="utf-8")))
     assert named("python.md", r"^## (.+)$") == public, test_the_reference_pages_name_what_there_is.__doc__
