@@ -1,6 +1,6 @@
 """The command `compare`."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from refprotofl.report import OverSeeds
     from refprotofl.studies import KeptResults, Planner
     from refprotofl.studies.compare import Comparison, Request
+    from refprotofl.studies.compare import Tuned as TunedSettings
 
 Files = Annotated[
     list[Path] | None,
@@ -175,7 +176,7 @@ def _compare(
     file: Path | None,
     place: _Place,
     asked: _Asked,
-    tuned: Mapping[str, list[str]],
+    tuned: "TunedSettings",
     shown: Format,
     epsilon_figure: Path | None,
 ) -> None:
@@ -183,6 +184,11 @@ def _compare(
         limit_kernels(file, asked.settings)
         count = read_workers(asked.workers)
         request = _request(file, place.runs, asked, tuned)
+    if shared := sorted({*request.seeds} & {*tuned.seeds}):
+        warn(
+            f"{place.name}: its settings were chosen with seeds that results are asked for, too: "
+            f"{', '.join(map(str, shared))}. Such results are too good; report others."
+        )
     with planning(place.runs, place.data, count, place.kept, len(request.trials())) as planner:
         comparison = _results(planner, request, place)
     if planner.reused:
@@ -205,7 +211,7 @@ def _compare(
         show_next(["refprotofl", "report", str(first)])
 
 
-def _request(file: Path | None, runs: Path, asked: _Asked, tuned: Mapping[str, list[str]]) -> "Request":
+def _request(file: Path | None, runs: Path, asked: _Asked, tuned: "TunedSettings") -> "Request":
     from refprotofl.evaluation import check_protocol
     from refprotofl.studies import compare as study
     from refprotofl.studies import read_row, split_list
@@ -265,7 +271,8 @@ def _print(rows: "list[OverSeeds]", title: str, table_format: Format, place: _Pl
     write_table(place.study / "tables", comparison_table(rows, title, place.name))
     if table_format is Format.table:
         show_comparison(rows, title)
-        say(f"Runs are in {for_terminal(place.runs)}, tables in {for_terminal(place.study / 'tables')}")
+        runs = "" if place.no_runs else f"Runs are in {for_terminal(place.runs)}. "
+        say(f"{runs}The table is in {for_terminal(place.study / 'tables')}, as Markdown, LaTeX, CSV and JSON")
     else:
         emit(FORMATS[table_format](rows, title))
 

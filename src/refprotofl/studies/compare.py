@@ -1,6 +1,6 @@
 """The study of several methods on the same partitions, initial weights and cohorts."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -13,9 +13,18 @@ from refprotofl.report.comparable import check_comparable, check_settings
 from refprotofl.report.comparison import against
 from refprotofl.studies.planner import Study
 from refprotofl.studies.results import Result
-from refprotofl.studies.rows import Row, check_rows, key_of, tuned_settings
+from refprotofl.studies.rows import Row, best_fit, check_rows, key_of, tuned_settings
 from refprotofl.studies.trials import Base, Trial, seed_by_seed
-from refprotofl.studies.tune.settings import read_tuned
+from refprotofl.studies.tune.settings import read_searched, read_tuned
+
+
+@dataclass(frozen=True)
+class Tuned:
+    """The settings that searches chose, by method, and the seeds that they were chosen with."""
+
+    settings: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    ends: Mapping[str, Sequence[str]] = field(default_factory=dict)  # keys whose value is at an end of its grid
+    seeds: Collection[int] = ()
 
 
 @dataclass(frozen=True)
@@ -33,14 +42,22 @@ class Request:
     target: tuple[str, float] | None = None  # protocol and accuracy; clients hold out samples for it
 
     protocol: str = ""  # the table leads with it; if empty, the usual one
-    tuned: Mapping[str, Sequence[str]] = field(default_factory=dict)  # settings that a search chose, by method
+    tuned: Tuned = Tuned()
 
     def trials(self) -> list[Trial]:
         rows = [replace(row, settings=self._tuned(row)) for row in self.rows]
         return seed_by_seed(self._validated, rows, self.seeds, self.runs)
 
     def _tuned(self, row: Row) -> tuple[str, ...]:
-        return tuned_settings(row.asked, self.tuned, row.switched | set_keys(self.base.settings))
+        return tuned_settings(row.asked, self.tuned.settings, row.switched | set_keys(self.base.settings))
+
+    def tuned_note(self, name: str) -> list[str]:
+        """Return a note on the settings of a row that a search chose, if there are any."""
+        row = next(row for row in self.rows if row.name == name)
+        settings = self._tuned(row)
+        ends = self.tuned.ends.get(best_fit(row.asked, self.tuned.settings) or "", ())
+        shown = [f"{one}{' (at an end of its grid)' * (key_of(one) in ends)}" for one in settings]
+        return [f"chosen by a search: {', '.join(shown)}"] if shown else []
 
     @property
     def _validated(self) -> Base:
@@ -91,19 +108,25 @@ def read_target(typed: str | None) -> tuple[str, float] | None:
     return protocol, accuracy
 
 
-def read_tuned_files(options: Sequence[str], stems: Sequence[str]) -> dict[str, dict[str, list[str]]]:
-    """Read `[EXPERIMENT=]FILE` options; return the settings by the experiment's file name and method."""
-    found: dict[str, dict[str, list[str]]] = {stem: {} for stem in stems}
+def read_tuned_files(options: Sequence[str], stems: Sequence[str]) -> dict[str, Tuned]:
+    """Read `[EXPERIMENT=]FILE` options; return what searches chose by the experiment's file name."""
+    found = {stem: Tuned() for stem in stems}
     for option in options:
         before, equals, path = (part.strip() for part in option.rpartition("="))
         if equals and before not in found:
             raise InputError(f"--tuned {option}: {before} is not among the experiments, {', '.join(stems)}.")
-        chosen = read_tuned(Path(path).expanduser())
+        file = Path(path).expanduser()
+        chosen, searched = read_tuned(file), read_searched(file)
         for stem in [before] if equals else stems:
-            twice = [name for name in chosen if name in found[stem]]
+            known = found[stem]
+            twice = [name for name in chosen if name in known.settings]
             if twice:
                 raise InputError(f"--tuned {option}: a file before it has settings for {twice[0]}, too.")
-            found[stem] |= chosen
+            found[stem] = Tuned(
+                {**known.settings, **chosen},
+                {**known.ends, **(searched.ends if searched else {})},
+                {*known.seeds, *(searched.seeds if searched else ())},
+            )
     return found
 
 
@@ -130,7 +153,10 @@ def compare(request: Request) -> Study[Comparison]:
 def comparison(request: Request, done: Sequence[tuple[Trial, Result]]) -> Comparison:
     """Return the comparison of finished runs; without one of the baseline, there are no differences."""
     check_comparable([result for _, result in done], request.switched)
-    rows = [replace(row, protocol=request.protocol) for row in tabulate(done, request.last)]
+    rows = [
+        replace(row, protocol=request.protocol, notes=(*row.notes, *request.tuned_note(row.name)))
+        for row in tabulate(done, request.last)
+    ]
     if request.target is not None:
         protocol, accuracy = request.target
         runs = {row.name: [one for one in done if one[0].name == row.name] for row in rows}
