@@ -22,6 +22,11 @@ from refprotofl.experiment import Experiment
 from refprotofl.experiment.keys import allowed, keys, known_of
 from refprotofl.methods.catalogue import METHODS
 
+SYMBOLS = (
+    "P shared parameters, K parameters kept, m embedding width, C classes, N clients, D public samples. A client is "
+    "assumed to hold every class. Not counted: compressors, one-time messages and evaluation. *Private*: the units of "
+    "`[privacy]` that are defined."
+)
 NOTE = "<!-- Written by tools/reference.py from the code. -->"
 
 
@@ -158,6 +163,33 @@ def python_page() -> str:
     return "\n".join(lines)
 
 
+def methods_page() -> str:
+    """Return the page of what each method shares, sends and deviates in."""
+    lines = [
+        "# Methods: cost and notes",
+        "",
+        NOTE,
+        "",
+        "What a client sends and receives in a round, in values, with the defaults.",
+        "",
+    ]
+    lines += [SYMBOLS]
+    lines += ["", "| method | | shares | up | down | private |", "|---|---|---|---|---|---|"]
+    for name in sorted(METHODS):
+        method = METHODS[name]
+        own = {"method": name, "share": method.auto_share}
+        experiment = Experiment.model_construct(**{**dict(Experiment()), **own})
+        cost, shared = method.cost(experiment), ", ".join(method.shared(experiment)) or "nothing"
+        units = [unit for unit, said in vars(method.releases(experiment)).items() if not isinstance(said, str)]
+        page = f"[{name}](../{method.page.removeprefix('docs/')})"
+        cells = (_cell(method.line), shared, cost.up, cost.down, ", ".join(units) or "-")
+        lines.append(f"| {page} | {' | '.join(cells)} |".replace("*", "·"))
+    lines += ["", "## Notes on deviations", ""]
+    for name in sorted(METHODS):
+        lines += [f"- `{name}`: {_cell(note)}" for note in METHODS[name].notes]
+    return "\n".join(lines)
+
+
 def codes_page() -> str:
     """Return the page of accuracy protocols and exit codes."""
     lines = ["# Protocols and exit codes", "", NOTE, "", "## Accuracy protocols", ""]
@@ -180,7 +212,13 @@ def codes_page() -> str:
     return "\n".join(lines)
 
 
-PAGES = {"keys": keys_page, "commands": commands_page, "python": python_page, "codes": codes_page}
+PAGES = {
+    "keys": keys_page,
+    "methods": methods_page,
+    "commands": commands_page,
+    "python": python_page,
+    "codes": codes_page,
+}
 
 
 def write(folder: Path) -> None:
