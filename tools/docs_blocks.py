@@ -4,7 +4,7 @@ A page's blocks run in order, in a new folder that looks like a checkout. A comm
 
     <!-- not run: REASON -->   the block is not run; its commands and keys are checked to exist
     <!-- before: COMMAND -->   a command to run first, such as one that makes the files that a reader would have
-    <!-- output -->            a text block: the output of the block before it, compared apart from numbers
+    <!-- output -->            a text block: the output of the block before it, with numbers within a tenth
 """
 
 import json
@@ -87,6 +87,11 @@ def masked(text: str) -> str:
     return re.sub(r"[\s─━-]+", " ", re.sub(r"\d[\d.,:]*", "0", text)).strip()
 
 
+def numbers(text: str) -> list[float]:
+    """Return the numbers of a text, which differ a little between machines."""
+    return [float(number.replace(",", "")) for number in re.findall(r"\d[\d,]*(?:\.\d+)?", text)]
+
+
 def execute(argument: list[str], folder: Path) -> str:
     environment = os.environ | {"PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}", "COLUMNS": "100"}
     done = subprocess.run(argument, cwd=folder, env=environment, capture_output=True, text=True, timeout=LIMIT)
@@ -120,6 +125,7 @@ def test_blocks_run(page: str, tmp_path: Path) -> None:
         try:
             if "output" in block.marks:
                 assert masked(block.text) == masked(shown), f"the output is\n{shown}"
+                assert numbers(block.text) == pytest.approx(numbers(shown), rel=0.1), f"the output is\n{shown}"
             elif block.language == "toml":
                 tomllib.loads(block.text)
             elif block.language not in ("sh", "python"):

@@ -6,13 +6,14 @@ shakespeare-speeches.tsv. Each file in TARGET has the clients that its data come
 
 import csv
 import sys
-from collections import defaultdict
+from collections import Counter, defaultdict
 from pathlib import Path
 
 import numpy as np
 
 WINDOW, STEP = 128, 64  # samples of a sensor, at 50 Hz
-CONTEXT, ROLES, MOST_WINDOWS = 80, 100, 500  # characters; the roles with the most text; windows of a role
+CONTEXT, ROLES, MOST_WINDOWS = 40, 100, 200  # characters; the roles with the most text; windows of a role
+RAREST = 20  # windows that a next character has at least; rarer ones are left out, as no public set could hold them
 NAMES = {" ": "space", "\n": "line end"}
 
 
@@ -67,16 +68,14 @@ def prepare_shakespeare(source: Path, target: Path) -> None:
             speeches[f"{role} ({play})"].append(speech.replace("\\n", "\n"))
     texts = {role: "\n".join(parts) for role, parts in speeches.items()}
     largest = sorted(texts, key=lambda role: (-len(texts[role]), role))[:ROLES]
-    windows, labels, roles, places = [], [], [], []
-    for role in largest:
-        starts = range(0, len(texts[role]) - CONTEXT, CONTEXT + 1)
-        for place in list(starts)[:MOST_WINDOWS]:
-            following = texts[role][place + CONTEXT]
-            windows.append(texts[role][place : place + CONTEXT])
-            labels.append(NAMES.get(following, following))
-            roles.append(role)
-            places.append(place)
-    x, y, owners, order = (np.array(one) for one in (windows, labels, roles, places))
+    windows = [
+        (texts[role][place : place + CONTEXT], texts[role][place + CONTEXT], role, place)
+        for role in largest
+        for place in list(range(0, len(texts[role]) - CONTEXT, CONTEXT + 1))[:MOST_WINDOWS]
+    ]
+    count = Counter(following for _, following, _, _ in windows)
+    kept = [(text, NAMES.get(next, next), *rest) for text, next, *rest in windows if count[next] >= RAREST]
+    x, y, owners, order = map(np.array, zip(*kept, strict=True))
     np.savez_compressed(target / "shakespeare.npz", x=x, y=y, role=owners, place=order)
 
 

@@ -21,8 +21,8 @@ TINY = [
 
 
 def run_folders(out: Path) -> list[Path]:
-    """All but the report."""
-    return [path for path in out.iterdir() if path.is_dir()]
+    """All but the report and the tables."""
+    return [path for path in out.iterdir() if path.is_dir() and path.name != "tables"]
 
 
 def test_finished_runs_are_reused_and_methods_share_their_setting(refprotofl: Any, tmp_path: Path) -> None:
@@ -199,7 +199,7 @@ def test_interrupted_it_says_what_is_kept_and_how_to_resume(
     kept = f"Interrupted. Finished and kept in {tmp_path / 'runs'}: 1 of 2 runs. The same command resumes."
     assert kept in outcome.err
     assert refprotofl(*command).code == 0
-    assert begun == [0, 1, 0, 1]
+    assert begun == [0, 1, 1]
 
 
 @pytest.mark.parametrize(
@@ -339,8 +339,8 @@ def test_a_target_is_reported_on_samples_that_clients_hold_out(refprotofl: Any, 
 
 
 def test_several_experiments_have_a_table_and_a_folder_each(refprotofl: Any, tmp_path: Path) -> None:
-    for name in ("one", "two"):
-        (tmp_path / f"{name}.toml").write_text('dataset = "digits"\nmin-size = 10\n[model]\nname = "mlp"\n')
+    for name, alpha in (("one", 0.5), ("two", 5)):
+        (tmp_path / f"{name}.toml").write_text(f'dataset = "digits"\nalpha = {alpha}\n[model]\nname = "mlp"\n')
     files = [tmp_path / "one.toml", tmp_path / "two.toml"]
     options = ("--methods", "local", "--seeds", "0", "--out", tmp_path / "runs", *TINY)
     outcome = refprotofl("compare", *files, *options)
@@ -358,3 +358,54 @@ def test_a_target_needs_a_protocol_that_every_evaluation_scores(refprotofl: Any,
     refused = refprotofl(*command, "--target", "personal_before=0.01")
     assert refused.code == 2
     assert "name it in evaluate.protocols" in refused.err
+
+
+def test_tuned_settings_and_kept_results_make_the_same_tables_without_runs(refprotofl: Any, tmp_path: Path) -> None:
+    experiment, tuned, out = tmp_path / "mine.toml", tmp_path / "tuned.toml", tmp_path / "runs"
+    experiment.write_text("rounds = 1\ntrain.lr = 0.5\n")
+    tuned.write_text(
+        '[search]\ndataset = "digits"\nseeds = [1]\nends = {local = ["train.lr"]}\n'
+        "[fedavg]\ntrain.lr = 0.125\n[local]\ntrain.lr = 0.25\n"
+    )
+    command = (
+        "compare",
+        experiment,
+        "--methods",
+        "fedavg,local",
+        "--protocol",
+        "own",
+        "--tuned",
+        f"mine={tuned}",
+        *TINY,
+    )
+    assert refprotofl(*command, "--seeds", "0", "--out", out).code == 0
+    rates = {}
+    for line in (out / "cells.jsonl").read_text().splitlines():
+        ran = json.loads(line)["summary"]["experiment"]
+        rates[ran["method"]] = ran["train"]["lr"]
+    assert rates == {"fedavg": 0.125, "local": 0.25}
+    kept = tmp_path / "kept" / "mine"
+    kept.mkdir(parents=True)
+    (out / "cells.jsonl").rename(kept / "cells.jsonl")
+    again = refprotofl(
+        *command, "--seeds", "0,1", "--results", kept.parent, "--no-runs", "--out", tmp_path / "again"
+    )  # fmt: skip
+    assert again.code == 0, again.err
+    assert "mine: 2 runs missing: fedavg, seed 1; local, seed 1" in again.err
+    assert "mine: its settings were chosen with seeds that results are asked for, too: 1" in again.err
+    found = json.loads((tmp_path / "again" / "tables" / "mine.json").read_text())["rows"]
+    assert found == json.loads((out / "tables" / "mine.json").read_text())["rows"]
+    assert [row["against"]["protocol"] for row in found if row["against"]] == ["own"]
+    notes = {row["name"]: row["notes"][-1] for row in found}
+    assert notes == {
+        "fedavg": "chosen by a search: train.lr=0.125",
+        "local": "chosen by a search: train.lr=0.25 (at an end of its grid)",
+    }
+    assert not list((tmp_path / "again").glob("**/summary.json"))
+
+
+def test_settings_for_no_experiment_of_the_comparison_are_refused(refprotofl: Any, tmp_path: Path) -> None:
+    (tmp_path / "tuned.toml").write_text("[fedavg]\ntrain.lr = 0.125\n")
+    outcome = refprotofl("compare", "--methods", "fedavg", "--tuned", f"other={tmp_path / 'tuned.toml'}", *TINY)
+    assert outcome.code == 2
+    assert "other is not among the experiments, comparison" in outcome.err

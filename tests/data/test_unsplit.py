@@ -99,3 +99,13 @@ def test_test_samples_of_classes_that_are_only_late_are_left_out() -> None:
 def test_too_little_to_hold_out(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="too few samples to hold out a fifth"):
         split_arrays(Unsplit(np.zeros((2, 1)), np.arange(2)), "here", 0)
+
+
+def test_classes_of_few_large_groups_are_held_out_too() -> None:
+    """Two groups of ten samples for each class: a tenth of a class alone is nearer to nothing than to a group."""
+    labels = np.tile(np.repeat(np.arange(5), 20), 12)  # of 12 clients
+    clients, groups = np.repeat(np.arange(12), 100), np.repeat(np.arange(120), 10)
+    rows = held(labels, clients, groups=groups, share=0.1)
+    by_client = [int(rows[clients == client].sum()) for client in range(12)]
+    assert by_client == [10] * 12
+    assert all(rows[labels == label].any() for label in range(5))

@@ -1,7 +1,7 @@
 """The command `compare`."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -22,13 +22,27 @@ from refprotofl.cli.app import (
     read_workers,
 )
 from refprotofl.cli.next_command import show_next
-from refprotofl.cli.output import Column, emit, explain, notes, out, say, show
+from refprotofl.cli.output import Column, emit, explain, notes, out, say, show, warn
 from refprotofl.cli.report import report_finished
-from refprotofl.cli.study import Format, Margin, Methods, Seeds, StudyFolder, planning, read_base, read_margin
+from refprotofl.cli.study import (
+    Format,
+    Margin,
+    Methods,
+    NoRuns,
+    Results,
+    Seeds,
+    StudyFolder,
+    planning,
+    read_base,
+    read_margin,
+)
 from refprotofl.core import InputError, counted, for_terminal
 
 if TYPE_CHECKING:
     from refprotofl.report import OverSeeds
+    from refprotofl.studies import KeptResults, Planner
+    from refprotofl.studies.compare import Comparison, Request
+    from refprotofl.studies.compare import Tuned as TunedSettings
 
 Files = Annotated[
     list[Path] | None,
@@ -40,6 +54,22 @@ Against = Annotated[
         metavar="NAME",
         help="The baseline, a row of --methods: the others are compared with it, paired by seed. Or none.",
         show_default="the first of --methods",
+    ),
+]
+Tuned = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="[EXPERIMENT=]FILE",
+        help="Settings that tune chose, for all experiments or for the one in EXPERIMENT.toml; repeatable.",
+        show_default=False,
+    ),
+]
+Leading = Annotated[
+    str,
+    typer.Option(
+        "--protocol",
+        help="The accuracy that the table leads with.",
+        show_default="global if all rows have it, else personal",
     ),
 ]
 Target = Annotated[
@@ -68,14 +98,18 @@ def compare(
     preset: Preset = None,
     settings: Settings = None,
     seeds: Seeds = "0,1,2",
+    tuned: Tuned = None,
     against: Against = None,
     margin: Margin = None,
+    protocol: Leading = "",
     target: Target = None,
     last: Last = 3,
     out_dir: StudyFolder = Path("runs/compare"),
+    results: Results = None,
     data: DataDir = None,
     workers: Workers = "auto",
     device: Device = None,
+    no_runs: NoRuns = False,
     table_format: TableFormat = Format.table,
     as_json: Annotated[bool, typer.Option("--json", help="The same as --format json.")] = False,
     epsilon_figure: EpsilonFigure = None,
@@ -86,11 +120,18 @@ def compare(
     """
     shown = Format.json if as_json else table_format
     _check_files(files or [], shown)
+    with nothing_kept_yet():
+        from refprotofl.studies import CELLS, KeptResults, find_cells
+        from refprotofl.studies.compare import read_tuned_files
+
+        stems = [file.stem for file in files or []] or ["comparison"]
+        chosen = read_tuned_files(tuned or [], stems)
+        kept = KeptResults(out_dir / CELLS, tuple(file for folder in results or () for file in find_cells(folder)))
     named: list[Path | None] = [*files] if files else [None]
-    for file in named:
-        folder = out_dir if file is None or len(named) == 1 else out_dir / file.stem
-        asked = _Asked(methods, preset, settings, seeds, against, margin, target, last, data, workers, device)
-        _compare(file, folder, asked, shown, epsilon_figure)
+    for file, stem in zip(named, stems, strict=True):
+        asked = _Asked(methods, preset, settings, seeds, against, margin, protocol, target, last, workers, device)
+        place = _Place(stem, out_dir, out_dir / stem if len(named) > 1 else out_dir, data, kept, no_runs)
+        _compare(file, place, asked, chosen[stem], shown, epsilon_figure)
 
 
 @dataclass(frozen=True)
@@ -103,11 +144,23 @@ class _Asked:
     seeds: str
     against: str | None
     margin: str | None
+    protocol: str
     target: str | None
     last: int
-    data: Path | None
     workers: str
     device: str | None
+
+
+@dataclass(frozen=True)
+class _Place:
+    """The folders of an experiment's runs and table, and the results that count as finished runs."""
+
+    name: str  # of the table
+    study: Path
+    runs: Path
+    data: Path | None
+    kept: "KeptResults"
+    no_runs: bool
 
 
 def _check_files(files: Sequence[Path], shown: Format) -> None:
@@ -119,40 +172,89 @@ def _check_files(files: Sequence[Path], shown: Format) -> None:
         raise InputError(f"--format {shown.value} is for one experiment, not {len(files)}: compare them one by one.")
 
 
-def _compare(file: Path | None, out_dir: Path, asked: _Asked, shown: Format, epsilon_figure: Path | None) -> None:
+def _compare(
+    file: Path | None,
+    place: _Place,
+    asked: _Asked,
+    tuned: "TunedSettings",
+    shown: Format,
+    epsilon_figure: Path | None,
+) -> None:
     with nothing_kept_yet():
         limit_kernels(file, asked.settings)
         count = read_workers(asked.workers)
-        from refprotofl.studies import compare as study
-        from refprotofl.studies import read_row, split_list
-
-        rows = tuple(map(read_row, split_list(asked.methods)))
-        request = study.Request(
-            base=read_base(file, asked.preset, asked.settings, asked.device),
-            rows=rows,
-            seeds=tuple(read_seeds(asked.seeds)),
-            baseline=study.read_baseline(asked.against, rows),
-            last=asked.last,
-            runs=out_dir,
-            margin=read_margin(asked.margin),
-            target=study.read_target(asked.target),
+        request = _request(file, place.runs, asked, tuned)
+    if shared := sorted({*request.seeds} & {*tuned.seeds}):
+        warn(
+            f"{place.name}: its settings were chosen with seeds that results are asked for, too: "
+            f"{', '.join(map(str, shared))}. Such results are too good; report others."
         )
-        study.check(request)
-    with planning(out_dir, asked.data, count, runs=len(request.trials())) as planner:
-        comparison = planner.conduct(study.compare(request), stop_at_failure=True)
+    with planning(place.runs, place.data, count, place.kept, len(request.trials())) as planner:
+        comparison = _results(planner, request, place)
     if planner.reused:
         say(f"Reused {len(planner.reused)} of {len(planner.planned)} runs, which were finished before", notes)
+    if not comparison.rows:
+        return
     over = counted(len(request.seeds), "seed")
     dataset = request.trials()[0].experiment.dataset
     title = f"{dataset}: mean over {over}" + ("" if over == "1 seed" else ", 95 % interval")
     if epsilon_figure is not None:
         _draw_epsilons(comparison.rows, epsilon_figure, title)
-    _print(comparison.rows, title, shown, out_dir)
+    _print(comparison.rows, title, shown, place)
+    report = place.runs / "report.html"
     report_finished(
-        list(comparison.runs), out_dir / "report.html", against=request.baseline, names=comparison.runs, title=title
+        list(comparison.runs), report, against=request.baseline, names=comparison.runs, title=title,
+        protocol=request.protocol or None,
+    )  # fmt: skip
+    first = next(iter(comparison.runs))
+    if shown is Format.table and first.is_dir():
+        show_next(["refprotofl", "report", str(first)])
+
+
+def _request(file: Path | None, runs: Path, asked: _Asked, tuned: "TunedSettings") -> "Request":
+    from refprotofl.evaluation import check_protocol
+    from refprotofl.studies import compare as study
+    from refprotofl.studies import read_row, split_list
+
+    if asked.protocol:
+        check_protocol(asked.protocol)
+    rows = tuple(map(read_row, split_list(asked.methods)))
+    request = study.Request(
+        base=read_base(file, asked.preset, asked.settings, asked.device),
+        rows=rows,
+        seeds=tuple(read_seeds(asked.seeds)),
+        baseline=study.read_baseline(asked.against, rows),
+        last=asked.last,
+        runs=runs,
+        margin=read_margin(asked.margin),
+        target=study.read_target(asked.target),
+        protocol=asked.protocol,
+        tuned=tuned,
     )
-    if shown is Format.table:
-        show_next(["refprotofl", "report", str(next(iter(comparison.runs)))])
+    study.check(request)
+    return request
+
+
+def _results(planner: "Planner", request: "Request", place: _Place) -> "Comparison":
+    """Return the comparison of all runs, or with --no-runs of the finished ones; kept results have an address."""
+    from refprotofl.studies.compare import Comparison, compare, comparison
+
+    if place.no_runs:
+        trials = request.trials()
+        found = planner.finished_results(trials)
+        done = [(trial, found[trial.hash]) for trial in trials if trial.hash in found]
+        missing = dict.fromkeys(f"{one.name}, seed {one.experiment.seed}" for one in trials if one.hash not in found)
+        if missing:
+            warn(f"{place.name}: {counted(len(missing), 'run')} missing: {for_terminal('; '.join(missing))}")
+        compared = comparison(request, done) if done else Comparison([], {})
+    else:
+        compared = planner.conduct(compare(request), stop_at_failure=True)
+    trials_by_folder = {trial.folder: trial for trial in request.trials()}
+    runs = {
+        (folder if folder.exists() else place.kept.address(trials_by_folder[folder]) or folder): name
+        for folder, name in compared.runs.items()
+    }
+    return replace(compared, runs=runs)
 
 
 def _draw_epsilons(rows: "list[OverSeeds]", file: Path, title: str) -> None:
@@ -161,12 +263,16 @@ def _draw_epsilons(rows: "list[OverSeeds]", file: Path, title: str) -> None:
     say(for_terminal(draw_epsilons(rows, file, headline(rows), title)), notes)
 
 
-def _print(rows: "list[OverSeeds]", title: str, table_format: Format, out_dir: Path) -> None:
-    from refprotofl.report.formats import FORMATS
+def _print(rows: "list[OverSeeds]", title: str, table_format: Format, place: _Place) -> None:
+    """Write the table in all formats, and print it in one."""
+    from refprotofl.report import write_table
+    from refprotofl.report.formats import FORMATS, comparison_table
 
+    write_table(place.study / "tables", comparison_table(rows, title, place.name))
     if table_format is Format.table:
         show_comparison(rows, title)
-        say(f"Runs are in {for_terminal(out_dir)}")
+        runs = "" if place.no_runs else f"Runs are in {for_terminal(place.runs)}. "
+        say(f"{runs}The table is in {for_terminal(place.study / 'tables')}, as Markdown, LaTeX, CSV and JSON")
     else:
         emit(FORMATS[table_format](rows, title))
 

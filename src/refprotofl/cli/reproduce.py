@@ -14,14 +14,23 @@ from refprotofl.cli.app import (
     app,
     limit_kernels,
     nothing_kept_yet,
-    read_path,
     read_seeds,
     read_workers,
     with_device,
 )
 from refprotofl.cli.output import notes, say, warn
 from refprotofl.cli.report import report_finished
-from refprotofl.cli.study import Margin, Seeds, StudyFolder, planning, read_margin, show_table, warn_failed
+from refprotofl.cli.study import (
+    Margin,
+    NoRuns,
+    Results,
+    Seeds,
+    StudyFolder,
+    planning,
+    read_margin,
+    show_table,
+    warn_failed,
+)
 from refprotofl.core import RunError, counted, duration, for_terminal
 
 if TYPE_CHECKING:
@@ -103,16 +112,6 @@ Protocol = Annotated[
     ),
 ]
 Last = Annotated[int, typer.Option(min=2, help="Number of final evaluations that are averaged.")]
-Results = Annotated[
-    list[Path] | None,
-    typer.Option(
-        parser=read_path,
-        metavar="DIR",
-        help="Folder of studies whose finished runs are used, too; repeatable.",
-        show_default=False,
-    ),
-]
-NoRuns = Annotated[bool, typer.Option("--no-runs", help="Use finished runs only; missing ones are listed.")]
 
 
 @app.command(epilog="Example: refprotofl reproduce accuracy --preset small --dataset fashion-mnist --alpha 0.5")

@@ -54,6 +54,16 @@ StudyFolder = Annotated[
         "--out", parser=read_path, metavar="DIR", help="Folder of the runs and results; finished runs are reused."
     ),
 ]
+Results = Annotated[
+    list[Path] | None,
+    typer.Option(
+        parser=read_path,
+        metavar="DIR",
+        help="Folder of studies whose finished runs are used, too; repeatable.",
+        show_default=False,
+    ),
+]
+NoRuns = Annotated[bool, typer.Option("--no-runs", help="Use finished runs only; missing ones are listed.")]
 TableFormat = Annotated[Format, typer.Option("--format", help="How the table is printed.")]
 SearchAsJson = Annotated[bool, typer.Option("--json", help="Print the whole search as JSON.")]
 

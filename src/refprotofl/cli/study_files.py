@@ -20,7 +20,7 @@ from refprotofl.experiment.presets import flat_items
 
 _USUAL = "reproduce"
 _COMMANDS = (_USUAL, "compare", "tune", "frontier")
-_EXPERIMENTS = "experiments"  # of compare: its files
+_EXPERIMENTS = {"compare": "experiments", "tune": "experiment"}  # the keys of their files
 _TABLES = ("set", "tuned")
 _PATHS = ("results", "out", "write")  # relative to the study file, as the files in [tuned] are
 _ADDED = ("set", "results")  # given on the command line, too, both count, and of one key the later
@@ -34,8 +34,8 @@ def expand_study(file: Path, given: Sequence[str], commands: Mapping[str, click.
         raise InputError(f"{file}: command = {name!r} is not one of {', '.join(_COMMANDS)}.")
     parameters = {_key_of(one): one for one in commands[name].params if not isinstance(one, click.Argument)}
     positional = [str(study.pop("what"))] if name == _USUAL and "what" in study else []
-    if name == "compare":
-        positional = [_path(file, one) for one in _listed(study.pop(_EXPERIMENTS, []))]
+    if name in _EXPERIMENTS:
+        positional = [_path(file, one) for one in _listed(study.pop(_EXPERIMENTS[name], []))]
     _refuse_unknown(file, study, [*parameters, *(("what",) if name == _USUAL else ())])
     study.setdefault("out", os.path.relpath(Path("runs") / file.stem, file.parent))
     typed = {one.partition("=")[0].removeprefix("--") for one in given if one.startswith("--")}

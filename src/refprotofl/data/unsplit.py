@@ -186,7 +186,11 @@ def _whole_groups(
     generator: np.random.Generator,
     origin: str,
 ) -> NDArray[np.bool_]:
-    """Hold out whole groups of each client: the latest, or random ones by class, as near to the share as can be."""
+    """Hold out whole groups of each client: the latest, or random ones by class, as near to the share as can be.
+
+    What the groups of one class have too much or too little is made up for by the client's next class. The classes of
+    a client come in random order, so that none with few large groups is always on the same side.
+    """
     found, first, unit = np.unique(groups, return_index=True, return_inverse=True)
     owners = clients[first]
     if len(shared := np.flatnonzero(owners[unit] != clients)):
@@ -203,9 +207,13 @@ def _whole_groups(
         np.minimum.at(rank, unit, order)
         strata = owners
     held = np.zeros(len(found), bool)
-    for members in _members(strata):
+    missing = np.zeros(int(owners.max()) + 1)  # by client: samples that its classes so far hold out too few
+    for members in sorted(_members(strata), key=lambda members: -rank[members].max()):
         in_turn = members[np.argsort(-rank[members], kind="stable")]
-        held[_nearest(in_turn, sizes, share, skip=order is None)] = True
+        target = missing[owners[members[0]]] + share * float(sizes[members].sum())
+        taken = _nearest(in_turn, sizes, target, skip=order is None)
+        held[taken] = True
+        missing[owners[members[0]]] = target - sizes[taken].sum()
     for members in _members(owners):
         if not held[members].any() and len(members) > 1:
             chosen = members[np.argmax(rank[members])] if order is not None else members[np.argmin(sizes[members])]
@@ -213,10 +221,10 @@ def _whole_groups(
     return held[unit]
 
 
-def _nearest(members: Codes, sizes: Codes, share: float, *, skip: bool) -> list[int]:
-    """Return members, in turn, with about the share of all samples; never all. `skip` passes over one too large."""
+def _nearest(members: Codes, sizes: Codes, target: float, *, skip: bool) -> list[int]:
+    """Return members, in turn, with about this many samples; never all. `skip` passes over one too large."""
     taken: list[int] = []
-    target, total = share * float(sizes[members].sum()), 0.0
+    total = 0.0
     for member in members.tolist():
         if len(taken) < len(members) - 1 and abs(total + sizes[member] - target) < abs(total - target):
             taken.append(member)

@@ -231,6 +231,8 @@ class _Keys(Table):
         if 0 < self.resize < self.crop:
             raise ValueError(f"has resize = {self.resize}, which is smaller than crop = {self.crop}")
         self._check_partition()
+        if self.model.pool != "mean" and "transformer" not in self._named_backbones:
+            raise ValueError(f'has model.pool = "{self.model.pool}", which is for model.name = "transformer"')
         if self.train.warmup >= self.rounds:
             raise ValueError(
                 f"has train.warmup = {self.train.warmup}, but only rounds = {self.rounds}: no round would have train.lr"
@@ -392,9 +394,13 @@ class _Keys(Table):
     @property
     def backbones(self) -> tuple[str, ...]:
         """Return the name of each client's backbone."""
-        names = self.model.name
-        order = (names,) if isinstance(names, str) else listed_names(names)
+        order = self._named_backbones
         return tuple(order[client % len(order)] for client in range(self.clients))
+
+    @property
+    def _named_backbones(self) -> tuple[str, ...]:
+        names = self.model.name
+        return (names,) if isinstance(names, str) else listed_names(names)
 
     @classmethod
     def parse(cls, values: dict[str, Any]) -> Self:

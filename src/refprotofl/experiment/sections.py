@@ -180,6 +180,11 @@ class Model(Table):
     norm: Literal["group", "batch-local", "none"] = "group"
     embedding: Annotated[PositiveInt, at_most(65_536)] = Field(128, description="width of the embedding, 1 or more")
     kernel: Literal["plain", "fast"] = "fast"
+    pool: Literal["mean", "last"] = key(
+        "mean",
+        "transformer's output: the mean over a text's tokens, or its last token, to predict the next",
+        enters="changed",
+    )
     layout: Literal["as-is", "channels-last"] = key("as-is", "of a backbone's weights in memory", enters="changed")
 
     @field_serializer("name", when_used="json")

@@ -82,6 +82,7 @@ class OverSeeds:
     to_target: ToTarget | None = None  # if one was asked for
     validation: float = 0.0  # share of their samples that clients held out and were scored on; 0: the test set
     subset: int | None = None  # of the test samples, where evaluations before the last round did not score all
+    protocol: str = ""  # the table leads with it, if one was asked for
 
 
 def tabulate(results: Sequence[tuple[Trial, Result]], last: int = 3) -> list[OverSeeds]:
@@ -133,7 +134,9 @@ def _difference(pair: Paired, p_holm: float | None, margin: float | None) -> Dif
 
 
 def headline(rows: Sequence[OverSeeds]) -> str:
-    """Return the protocol that the table leads with: `global` if all rows have it."""
+    """Return the protocol that the table leads with: the one asked for, else `global` if all rows have it."""
+    if rows and rows[0].protocol:
+        return rows[0].protocol
     return "global" if all("global" in row.accuracy for row in rows) else "personal"
 
 

@@ -362,21 +362,33 @@ def as_csv(rows: Sequence[OverSeeds], title: str = "") -> str:
 
 
 def as_markdown(rows: Sequence[OverSeeds], title: str) -> str:
-    return table_as_markdown(_table(rows, title))
+    return table_as_markdown(comparison_table(rows, title))
 
 
 def as_latex(rows: Sequence[OverSeeds], title: str) -> str:
-    return table_as_latex(_table(rows, title))
+    return table_as_latex(comparison_table(rows, title))
 
 
-def _table(rows: Sequence[OverSeeds], title: str) -> Table:
-    """Return the comparison as a table; the headline's cell, the third, is marked by its standing."""
+def comparison_table(rows: Sequence[OverSeeds], title: str, name: str = "comparison") -> Table:
+    """Return the comparison as a table; the headline's cell, the third, is marked by its standing.
+
+    Its records have no run folders: they are the same on every machine.
+    """
     headings, lines = _all_cells(rows)
     entries = [
         tuple(Entry(cell, standing if place == 2 else "behind") for place, cell in enumerate(line))
         for line, standing in zip(lines, _standings(rows), strict=True)
     ]
-    return Table("comparison", title, tuple(headings), tuple(entries), notes=tuple(_beneath(rows)), left=2)
+    records = [nested(row, headline(rows)) for row in rows]
+    return Table(
+        name,
+        title,
+        tuple(headings),
+        tuple(entries),
+        tuple({key: value for key, value in record.items() if key != "runs"} for record in records),
+        tuple(_beneath(rows)),
+        left=2,
+    )
 
 
 def _standings(rows: Sequence[OverSeeds]) -> list[Standing]:

@@ -1,18 +1,30 @@
 """The study of several methods on the same partitions, initial weights and cohorts."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from refprotofl.core import InputError
 from refprotofl.evaluation import PROTOCOLS, plan_of
+from refprotofl.experiment import set_keys
 from refprotofl.experiment.configuration import VALIDATION
 from refprotofl.report import OverSeeds, tabulate, to_target
 from refprotofl.report.comparable import check_comparable, check_settings
 from refprotofl.report.comparison import against
 from refprotofl.studies.planner import Study
-from refprotofl.studies.rows import Row, check_rows
+from refprotofl.studies.results import Result
+from refprotofl.studies.rows import Row, best_fit, check_rows, key_of, tuned_settings
 from refprotofl.studies.trials import Base, Trial, seed_by_seed
+from refprotofl.studies.tune.settings import read_searched, read_tuned
+
+
+@dataclass(frozen=True)
+class Tuned:
+    """The settings that searches chose, by method, and the seeds that they were chosen with."""
+
+    settings: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    ends: Mapping[str, Sequence[str]] = field(default_factory=dict)  # keys whose value is at an end of its grid
+    seeds: Collection[int] = ()
 
 
 @dataclass(frozen=True)
@@ -29,8 +41,23 @@ class Request:
 
     target: tuple[str, float] | None = None  # protocol and accuracy; clients hold out samples for it
 
+    protocol: str = ""  # the table leads with it; if empty, the usual one
+    tuned: Tuned = Tuned()
+
     def trials(self) -> list[Trial]:
-        return seed_by_seed(self._validated, self.rows, self.seeds, self.runs)
+        rows = [replace(row, settings=self._tuned(row)) for row in self.rows]
+        return seed_by_seed(self._validated, rows, self.seeds, self.runs)
+
+    def _tuned(self, row: Row) -> tuple[str, ...]:
+        return tuned_settings(row.asked, self.tuned.settings, row.switched | set_keys(self.base.settings))
+
+    def tuned_note(self, name: str) -> list[str]:
+        """Return a note on the settings of a row that a search chose, if there are any."""
+        row = next(row for row in self.rows if row.name == name)
+        settings = self._tuned(row)
+        ends = self.tuned.ends.get(best_fit(row.asked, self.tuned.settings) or "", ())
+        shown = [f"{one}{' (at an end of its grid)' * (key_of(one) in ends)}" for one in settings]
+        return [f"chosen by a search: {', '.join(shown)}"] if shown else []
 
     @property
     def _validated(self) -> Base:
@@ -40,8 +67,9 @@ class Request:
 
     @property
     def switched(self) -> set[str]:
-        """The keys that may differ, because the rows' switches say so."""
-        return set().union(*(row.switched for row in self.rows))
+        """The keys that may differ, because the rows' switches say so or a search chose them."""
+        chosen = {key_of(one) for row in self.rows for one in self._tuned(row)}
+        return set().union(*(row.switched for row in self.rows), (key for key in chosen if key.startswith("train.")))
 
 
 @dataclass(frozen=True)
@@ -80,6 +108,28 @@ def read_target(typed: str | None) -> tuple[str, float] | None:
     return protocol, accuracy
 
 
+def read_tuned_files(options: Sequence[str], stems: Sequence[str]) -> dict[str, Tuned]:
+    """Read `[EXPERIMENT=]FILE` options; return what searches chose by the experiment's file name."""
+    found = {stem: Tuned() for stem in stems}
+    for option in options:
+        before, equals, path = (part.strip() for part in option.rpartition("="))
+        if equals and before not in found:
+            raise InputError(f"--tuned {option}: {before} is not among the experiments, {', '.join(stems)}.")
+        file = Path(path).expanduser()
+        chosen, searched = read_tuned(file), read_searched(file)
+        for stem in [before] if equals else stems:
+            known = found[stem]
+            twice = [name for name in chosen if name in known.settings]
+            if twice:
+                raise InputError(f"--tuned {option}: a file before it has settings for {twice[0]}, too.")
+            found[stem] = Tuned(
+                {**known.settings, **chosen},
+                {**known.ends, **(searched.ends if searched else {})},
+                {*known.seeds, *(searched.seeds if searched else ())},
+            )
+    return found
+
+
 def check(request: Request) -> None:
     """InputError if the rows are not comparable, as far as their experiments show."""
     if request.margin is not None and request.baseline is None:
@@ -97,12 +147,20 @@ def check(request: Request) -> None:
 def compare(request: Request) -> Study[Comparison]:
     trials = request.trials()
     outcomes = yield trials
-    done = outcomes.of(trials)
+    return comparison(request, outcomes.of(trials))
+
+
+def comparison(request: Request, done: Sequence[tuple[Trial, Result]]) -> Comparison:
+    """Return the comparison of finished runs; without one of the baseline, there are no differences."""
     check_comparable([result for _, result in done], request.switched)
-    rows = tabulate(done, request.last)
+    rows = [
+        replace(row, protocol=request.protocol, notes=(*row.notes, *request.tuned_note(row.name)))
+        for row in tabulate(done, request.last)
+    ]
     if request.target is not None:
         protocol, accuracy = request.target
         runs = {row.name: [one for one in done if one[0].name == row.name] for row in rows}
         rows = [replace(row, to_target=to_target(runs[row.name], protocol, accuracy)) for row in rows]
-    compared = rows if request.baseline is None else against(rows, request.baseline, request.margin)
-    return Comparison(compared, {trial.folder: trial.name for trial, _ in done})
+    if request.baseline in {row.name for row in rows}:
+        rows = against(rows, request.baseline, request.margin)
+    return Comparison(rows, {trial.folder: trial.name for trial, _ in done})

@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import Protocol, TypeVar
 
 from refprotofl.federation import Callback, Workers
-from refprotofl.studies.pool import TrialFailure, TrialResult, WorkerPool, processes_for, run_trials
-from refprotofl.studies.results import KeptResults, Result
+from refprotofl.studies.pool import TrialFailure, TrialResult, WorkerPool, placed_for, processes_for, run_trials
+from refprotofl.studies.results import KeptResults, Result, result_of
 from refprotofl.studies.timing import Clock, workers_for
 from refprotofl.studies.trials import Trial, unique
 
@@ -105,6 +105,15 @@ class Planner:
             return {}
         found = {trial.hash: self._kept.find(trial, self._data) for trial in trials}
         return {name: result for name, result in found.items() if result is not None}
+
+    def finished_results(self, trials: Sequence[Trial]) -> dict[str, Result]:
+        """Return the results of those trials that are kept or have a finished run folder, by hash."""
+        found = self.kept_results(trials)
+        for trial in unique(trials):
+            folder = placed_for(trial, self._data).folder
+            if trial.hash not in found and (folder / "summary.json").exists():
+                found[trial.hash] = result_of(folder, trial.experiment)
+        return found
 
     def estimate(self, trials: Sequence[Trial], finished: dict[str, Result], report: Callable[[str], None]) -> float:
         """Return the seconds that the unfinished of these trials take in one process of this machine."""

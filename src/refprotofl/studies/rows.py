@@ -6,7 +6,7 @@ inside quotes or brackets separates.
 """
 
 import re
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from refprotofl.core import InputError
@@ -67,6 +67,23 @@ def read_switches(asked: str) -> tuple[str, list[str]]:
     """Return the method itself, which may be `module:Class`, and its switches `key=value`."""
     method, *switches = _split(asked, _BEFORE_SWITCH)
     return method, switches
+
+
+def best_fit(asked: str, tuned: Collection[str]) -> str | None:
+    """Return the entry that has most of the row's switches and no others."""
+    method, switches = read_switches(asked)
+    fits: dict[int, str] = {}
+    for name in tuned:
+        known, needed = read_switches(name)
+        if known == method and {*needed} <= {*switches}:
+            fits[len(needed)] = name
+    return fits[max(fits)] if fits else None
+
+
+def tuned_settings(asked: str, tuned: Mapping[str, Sequence[str]], fixed: Collection[str]) -> tuple[str, ...]:
+    """Return the settings that a search chose for a row, without the keys in `fixed`."""
+    name = best_fit(asked, tuned)
+    return tuple(one for one in (tuned[name] if name else ()) if key_of(one) not in fixed)
 
 
 def key_of(setting: str) -> str:

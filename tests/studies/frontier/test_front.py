@@ -154,7 +154,8 @@ def request(**over: object) -> Request:
     given: dict[str, object] = {
         **{"base": Base(over.pop("file", None), "quick", over.pop("settings", ("rounds=20",)))},  # type: ignore[arg-type]
         "methods": ("thin", "fedavg", "local"),
-        **{"schedules": (), "limit": Total(10_000), "seeds": (0,), "protocol": "personal", "ends": 2, "out": Path("out")},
+        **{"schedules": (), "limit": Total(10_000), "seeds": (0,), "protocol": "personal", "ends": 2},
+        "out": Path("out"),
     }
     return Request(**{**given, **over})  # type: ignore[arg-type]
 

@@ -1,4 +1,4 @@
-"""Tokens for a model: an embedding and a small transformer, its outputs averaged over a text's tokens."""
+"""Tokens for a model: an embedding and a small transformer, its outputs averaged over a text's tokens or the last."""
 
 from collections.abc import Callable, Mapping
 
@@ -24,7 +24,7 @@ class TokensModel(InputModel):
         return inputs
 
     def backbones(self, table: Model) -> Mapping[str, Callable[[], Backbone]]:
-        return {"transformer": lambda: (Transformer(*self.arguments()), WIDTH)}
+        return {"transformer": lambda: (Transformer(*self.arguments(), table.pool), WIDTH)}
 
     def arguments(self) -> tuple[int, int]:
         """Return the length of a text and the number of tokens, the two reserved ones included."""
@@ -38,8 +38,9 @@ class TokensModel(InputModel):
 class Transformer(nn.Module):
     """Embedding, learned positions, and encoder layers with their norm first (Vaswani et al. 2017)."""
 
-    def __init__(self, length: int, tokens: int) -> None:
+    def __init__(self, length: int, tokens: int, pool: str = "mean") -> None:
         super().__init__()
+        self.pool = pool
         self.tokens = nn.Embedding(tokens, WIDTH)
         self.positions = nn.Parameter(0.02 * torch.randn(length, WIDTH))
         self.layers = nn.ModuleList(Layer() for _ in range(LAYERS))
@@ -53,6 +54,9 @@ class Transformer(nn.Module):
         hidden = self.tokens(inputs) + self.positions  # (B, T, width)
         for layer in self.layers:
             hidden = layer(hidden, there)
+        if self.pool == "last":
+            last = (there.sum(dim=1) - 1).clamp(min=0)  # (B,); padding follows the text
+            return self.norm(hidden[torch.arange(len(hidden), device=hidden.device), last])  # type: ignore[no-any-return]
         kept = there.unsqueeze(2).to(hidden.dtype)
         mean: Tensor = (self.norm(hidden) * kept).sum(dim=1) / kept.sum(dim=1).clamp(min=1)
         return mean

@@ -24,7 +24,7 @@ from refprotofl.report.comparable import check_settings
 from refprotofl.studies.reproduce.verdicts import PRESET, Setting
 from refprotofl.studies.results import Result
 from refprotofl.studies.rows import Row as StudyRow
-from refprotofl.studies.rows import key_of, read_switches
+from refprotofl.studies.rows import best_fit, key_of, read_switches, tuned_settings
 from refprotofl.studies.trials import Base, Trial, unique
 
 DATASETS = ("mnist", "fashion-mnist", "cifar10", "cifar100")
@@ -385,20 +385,18 @@ class Grid:
         return base.trial(StudyRow(row.label, asked), seed, self.out / "runs")
 
     def tuned_of(self, study: Study, block: Block, row: Row) -> tuple[str, ...]:
-        """Return the settings that a search chose: of the entry that has most of the row's switches and no others.
+        """Return the settings that a search chose for a row.
 
         Keys that the user or the row sets are left out, unless the row leaves them to a search.
         """
         if study.variant != "standard":
             return ()
-        tuned = self.tuned.get(block.dataset, {})
-        name = _best_fit(row, tuned)
         fixed = (row.switched - row.searched) | set_keys(self.settings)
-        return tuple(one for one in (tuned[name] if name else ()) if key_of(one) not in fixed)
+        return tuned_settings(row.asked, self.tuned.get(block.dataset, {}), fixed)
 
     def at_an_end(self, study: Study, block: Block, row: Row) -> tuple[str, ...]:
         """Return those settings of a row that a search chose at an end of their grid."""
-        name = _best_fit(row, self.tuned.get(block.dataset, {}))
+        name = best_fit(row.asked, self.tuned.get(block.dataset, {}))
         ends = self.ends.get(block.dataset, {}).get(name or "", ())
         return tuple(one for one in self.tuned_of(study, block, row) if key_of(one) in ends)
 
@@ -422,14 +420,3 @@ class Grid:
                 result = results.get(cell.experiment.hash)
                 if result is not None:
                     yield cell, result
-
-
-def _best_fit(row: Row, tuned: Mapping[str, Sequence[str]]) -> str | None:
-    """Return the entry that has most of the row's switches and no others."""
-    method, switches = read_switches(row.asked)
-    fits: dict[int, str] = {}
-    for name in tuned:
-        known, needed = read_switches(name)
-        if known == method and {*needed} <= {*switches}:
-            fits[len(needed)] = name
-    return fits[max(fits)] if fits else None
