@@ -98,6 +98,10 @@ class Federation:
         sizes = torch.tensor([float(len(self.clients[k][1])) for k in values], dtype=torch.float64)
         return (sizes / sizes.sum()) @ torch.stack([*values.values()])
 
+    def mean_of_all(self, values: dict[int, Tensor]) -> Tensor:
+        """Return the mean over all clients by data size, of which those without a value have 0 and the usual size."""
+        return self.mean(values) * len(values) / CLIENTS
+
 
 def rate(number: int) -> float:
     return LR * 0.5 ** ((number - 1) // 2)
@@ -188,12 +192,12 @@ def fedprox(f: Federation, mu: float) -> Tensor:
 
 
 def scaffold(f: Federation) -> Tensor:
-    """Karimireddy et al. (2020), Algorithm 1, option II; c is the mean over all clients that ever joined."""
+    """Karimireddy et al. (2020), Algorithm 1, option II."""
     shared, variates = f.first, dict[int, Tensor]()
     for t in range(1, ROUNDS + 1):
         present = f.present(t)
         variates = {k: torch.zeros_like(shared) for k in present} | variates
-        common = f.mean(variates)
+        common = f.mean_of_all(variates)
         after = {k: descend(shared, tilted(f.entropy(k), common - variates[k]), rate(t)) for k in present}
         length = rate(t) * weight_of_the_gradients(STEPS)
         variates |= {k: variates[k] - common + (shared - after[k]) / length for k in present}
@@ -202,15 +206,14 @@ def scaffold(f: Federation) -> Tensor:
 
 
 def feddyn(f: Federation, alpha: float) -> Tensor:
-    """Acar et al. (2021), Algorithm 1; h is summed over those that took part, and divided by the number of all."""
-    shared, h = f.first, torch.zeros_like(f.first)
-    gradients = {k: torch.zeros_like(shared) for k in range(CLIENTS)}
+    """Acar et al. (2021), Algorithm 1, where h, summed up over the rounds, is the mean of all clients' gradients."""
+    shared, gradients = f.first, dict[int, Tensor]()
     for t in range(1, ROUNDS + 1):
         present = f.present(t)
+        gradients = {k: torch.zeros_like(shared) for k in present} | gradients
         after = {k: descend(shared, near(tilted(f.entropy(k), -gradients[k]), shared, alpha), rate(t)) for k in present}
         gradients |= {k: gradients[k] - alpha * (after[k] - shared) for k in present}
-        h = h - alpha * len(present) / CLIENTS * (f.mean(after) - shared)
-        shared = f.mean(after) - h / alpha
+        shared = f.mean(after) - f.mean_of_all(gradients) / alpha
     return shared
 
 
