@@ -27,7 +27,7 @@ def mean(simulation: Any, name: str) -> Tensor:
     """The mean of what all clients keep under a name, by data size: 0 of the usual size where one has not joined."""
     sizes = samples(simulation)
     kept = [size * simulation.client_state(client)[name].double() for client, size in sizes.items()]
-    joined = len(sizes) / simulation.experiment.clients
+    joined: float = len(sizes) / simulation.experiment.clients
     return joined * torch.stack(kept).sum(dim=0) / sum(sizes.values())
 
 
