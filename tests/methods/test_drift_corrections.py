@@ -143,6 +143,16 @@ def test_feddyns_server_knows_the_mean_of_the_clients_gradients(simulated: Any, 
     assert torch.allclose(mean(done, "gradient") / -0.2, moved, atol=1e-5)
 
 
+def test_under_client_level_privacy_feddyn_counts_all_clients_alike(simulated: Any) -> None:
+    """The sum is divided by the clients that were asked, whatever their data."""
+    keys = {"rounds": 6, "fraction": 0.5, "privacy": {"unit": "client", "clip": 1e6, "noise": 0}}
+    done = simulated({"method": "feddyn", "feddyn": {"alpha": 0.2}, **keys})
+    kept = torch.stack([done.client_state(client)["gradient"].double() for client in samples(done)])
+    assert torch.allclose(
+        kept.sum(dim=0) / done.experiment.clients / -0.2, done.server_state()["moved"].double(), atol=1e-5
+    )
+
+
 @pytest.mark.parametrize("method", ["scaffold", "feddyn"])
 def test_changes_that_count_again_are_refused(method: str) -> None:
     with pytest.raises(InputError, match=r'"ef21" counts the last changes of absent clients again'):
