@@ -27,7 +27,7 @@ test-faults: setup
 		tests/records/test_crash_points.py tests/records/test_power_cuts.py tests/records/test_full_disk.py
 	REFPROTOFL_FAULTS=full $(BIN)/pytest --numprocesses=2 -m hypothesis  # all properties, on new random cases each time
 
-# Every method under every engine and fault, of which test tries one for each method, another one at each commit.
+# Every method under every engine, fault and way of training, of which test tries one for each method, another one at each commit.
 test-matrix: setup
 	REFPROTOFL_MATRIX=all $(BIN)/pytest --numprocesses=2 tests/matrix
 

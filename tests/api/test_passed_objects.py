@@ -107,6 +107,10 @@ print(run(Experiment(method=Mine, **named), out="run").summary["rounds_done"])
         done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=300)
         assert done.stdout == "1\n", done.stderr
         (tmp_path / "script.py").write_text(script.replace('out="run"', 'out="run", resume=True'))
+    resumed = [sys.executable, "-m", "refprotofl", "run", "--out", "run", "--resume"]
+    refused = subprocess.run(resumed, cwd=tmp_path, capture_output=True, text=True, timeout=300)
+    assert "pass it again" in " ".join(refused.stderr.split())
+    assert "--trust-code" not in refused.stderr  # which would not help
 
 
 def test_objects_with_the_same_code_and_other_contents_are_refused() -> None:

@@ -94,7 +94,8 @@ def test_every_table_is_there_in_four_formats_that_can_be_read(grid: Path) -> No
         assert r"\bottomrule" in table.with_name(f"{name}.tex").read_text()
     for end, head in (("png", b"\x89PNG"), ("pdf", b"%PDF")):
         figures = sorted((grid / "figures").glob(f"*.{end}"))
-        assert [path.stem for path in figures] == sorted(f"accuracy-{one}-digits-alpha0.5" for one in variants)
+        curves = [f"accuracy-{one}-digits-alpha0.5" for one in variants]
+        assert sorted(path.stem for path in figures) == sorted([*curves, *(f"{name}-bytes" for name in curves)])
         assert all(path.read_bytes().startswith(head) for path in figures)
 
 

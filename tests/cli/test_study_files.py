@@ -16,7 +16,8 @@ ROOT = Path(__file__).parents[2]
 RESULTS = ROOT / "results"
 STUDIES = sorted(path for path in (ROOT / "studies").glob("*.toml") if not path.name.startswith("frontier"))
 PUBLISHED = [path for path in STUDIES if (RESULTS / path.stem).exists()]
-SEARCHES = sorted((ROOT / "studies").glob("frontier*.toml")) + sorted((ROOT / "studies" / "tuning").glob("*.toml"))
+TUNING = sorted((ROOT / "studies" / "tuning").glob("*.toml"))
+SEARCHES = [*sorted((ROOT / "studies").glob("frontier*.toml")), *TUNING]
 COMMANDS = typer.main.get_command(app).commands  # type: ignore[attr-defined]
 
 
@@ -90,6 +91,16 @@ def test_reproduce_takes_a_study_file(refprotofl: Any, tmp_path: Path) -> None:
 def test_published_studies_are_commands_that_can_be_read(path: Path) -> None:
     name, *arguments = expand_study(path, (), COMMANDS)
     COMMANDS[name].make_context(name, arguments)
+
+
+@pytest.mark.parametrize("path", TUNING, ids=lambda path: path.stem)
+def test_a_published_search_is_one_that_tune_accepts(refprotofl: Any, monkeypatch: Any, path: Path) -> None:
+    """Every method gets the same number of trials, and keys and values are known."""
+    monkeypatch.setattr("refprotofl.cli.tune._search", lambda *_: [])
+    monkeypatch.setattr("refprotofl.cli.tune._report", lambda *_: None)
+    outcome = refprotofl("reproduce", path)
+    assert outcome.code == 0, outcome.err
+    assert " trials with " in outcome.err
 
 
 @pytest.mark.slow

@@ -1,4 +1,4 @@
-"""Every method under every engine and fault: the cases follow from the catalogue, so that a new method is among them.
+"""Every method under every engine, fault and way of training, as the catalogue has them: a new method is among them.
 
 `make test` runs one case of each method: the commit's hash decides which, so that a commit always has the same cases
 and other commits have others. `make test-matrix` sets REFPROTOFL_MATRIX=all and runs every case.
@@ -17,6 +17,7 @@ from tests.altering import Altered
 from tests.methods.test_every_method import FROZEN
 from tests.tiny import tiny_keys
 
+from refprotofl.core import InputError
 from refprotofl.engines.engine import Request, Result
 from refprotofl.experiment import Experiment
 from refprotofl.federation import Callback, RunResult, run
@@ -55,8 +56,17 @@ FAULTS: dict[str, Fault] = {
     "huge numbers": huge,
 }
 
-Case = tuple[str, str, str]  # method, engine, fault
-COMBINATIONS = [(engine, fault) for engine in ENGINES for fault in FAULTS]
+OPTIONS: dict[str, Any] = {  # of [train]
+    "optimizer": "adam",
+    "schedule": "linear",
+    "grad-clip": 1.0,
+    "local-steps": 3,
+    "augment": ["crop", "flip"],
+}
+TRAININGS: dict[str, dict[str, Any]] = {"by default": {}, "with all options": OPTIONS}
+
+Case = tuple[str, str, str, str]  # method, engine, fault, training
+COMBINATIONS = [(engine, fault, training) for training in TRAININGS for engine in ENGINES for fault in FAULTS]
 
 
 def turn() -> int:
@@ -80,7 +90,7 @@ CASES = everything() if os.environ.get("REFPROTOFL_MATRIX") == "all" else share(
 def test_the_shares_of_successive_turns_are_the_whole_matrix() -> None:
     taken = [case for number in range(len(COMBINATIONS)) for case in share(number)]
     assert sorted(taken) == sorted(everything())
-    assert {method for method, _, _ in share(turn())} == {*METHODS}
+    assert {method for method, *_ in share(turn())} == {*METHODS}
 
 
 class Interrupted(Exception):
@@ -100,13 +110,30 @@ def _pretrained(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "fsync", lambda _: None)
 
 
-def experiment_of(method: str) -> Experiment:
+def experiment_of(method: str, options: dict[str, Any] | None = None) -> Experiment:
     model = {"name": "mlp", "norm": "none", "embedding": 8}
     model |= {"name": "frozen_in_matrix:backbone"} if method == "fedpcl" else {}
-    return Experiment.parse(tiny_keys(method=method, model=model))
+    return Experiment.parse(tiny_keys(method=method, model=model, train={"batch-size": 16, **(options or {})}))
 
 
-def play(method: str, engine: OpenEngine, workers: int, fault: Fault, out: Path) -> RunResult:
+def allows(method: str, name: str) -> bool:
+    try:
+        experiment_of(method, {name: OPTIONS[name]})
+    except InputError:
+        return False
+    return True
+
+
+def trained(method: str, training: str) -> Experiment:
+    return experiment_of(method, {name: value for name, value in TRAININGS[training].items() if allows(method, name)})
+
+
+def test_only_formulas_that_count_sgds_steps_refuse_options_of_training() -> None:
+    refused = {(method, name) for method in METHODS for name in OPTIONS if not allows(method, name)}
+    assert refused == {("fednova", "optimizer"), ("scaffold", "optimizer"), ("scaffold", "grad-clip")}
+
+
+def play(experiment: Experiment, engine: OpenEngine, workers: int, fault: Fault, out: Path) -> RunResult:
     def opened(site: Site) -> Any:
         def alter(request: Request, result: Result) -> Result:
             chosen = (request.client, request.round, request.verb) == (CULPRIT, ROUND, "train")
@@ -114,7 +141,7 @@ def play(method: str, engine: OpenEngine, workers: int, fault: Fault, out: Path)
 
         return Altered(engine(site), alter)
 
-    return run(experiment_of(method), out=out, workers=workers, engine=opened)
+    return run(experiment, out=out, workers=workers, engine=opened)
 
 
 def failures(finished: RunResult) -> set[tuple[int, int]]:
@@ -123,20 +150,20 @@ def failures(finished: RunResult) -> set[tuple[int, int]]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("method", "engine", "fault"), CASES)
+@pytest.mark.parametrize(("method", "engine", "fault", "training"), CASES)
 def test_a_method_under_an_engine_and_a_fault(
-    method: str, engine: str, fault: str, tmp_path: Path, patient: OpenEngine
+    method: str, engine: str, fault: str, training: str, tmp_path: Path, patient: OpenEngine
 ) -> None:
     """The result is that of one process, in which a client that sends nonsense did not answer."""
-    workers, out = ENGINES[engine], tmp_path / "run"
+    experiment, workers, out = trained(method, training), ENGINES[engine], tmp_path / "run"
     if fault == "interrupted":
         with pytest.raises(Interrupted):
-            run(experiment_of(method), out=out, workers=workers, engine=patient, callback=Mortal())
-        found = run(experiment_of(method), out=out, workers=workers, engine=patient, resume=True)
+            run(experiment, out=out, workers=1, engine=patient, callback=Mortal())
+        found = run(experiment, out=out, workers=workers, engine=patient, resume=True)
     else:
-        found = play(method, patient, workers, FAULTS[fault], out)
+        found = play(experiment, patient, workers, FAULTS[fault], out)
     faulty = FAULTS[fault] is not None and bool(failures(found))
-    expected = play(method, patient, 1, unanswered if faulty else None, tmp_path / "expected")
+    expected = play(experiment, patient, 1, unanswered if faulty else None, tmp_path / "expected")
     assert found.summary["state_digest"] == expected.summary["state_digest"]
     assert found.summary["accuracy"] == expected.summary["accuracy"]
     assert failures(found) == failures(expected)

@@ -24,10 +24,11 @@ def samples(simulation: Any) -> dict[int, int]:
 
 
 def mean(simulation: Any, name: str) -> Tensor:
-    """The mean of what the clients keep under a name, by data size, over all that joined."""
+    """The mean of what all clients keep under a name, by data size: 0 of the usual size where one has not joined."""
     sizes = samples(simulation)
     kept = [size * simulation.client_state(client)[name].double() for client, size in sizes.items()]
-    return torch.stack(kept).sum(dim=0) / sum(sizes.values())
+    joined: float = len(sizes) / simulation.experiment.clients
+    return joined * torch.stack(kept).sum(dim=0) / sum(sizes.values())
 
 
 def changes(simulation: Any, round: int) -> dict[int, Tensor]:
@@ -75,8 +76,14 @@ def test_with_momentum_the_variate_divides_by_the_weight_of_the_gradients(simula
 
 @pytest.mark.parametrize(
     "keys",
-    [{}, {"fraction": 0.5, "rounds": 4}, {"compress": {"name": "top-k-ef"}}, {"compress": {"name": "stc"}}],
-    ids=["all", "half", "top-k-ef", "stc"],
+    [
+        {},
+        {"fraction": 0.5},
+        {"fraction": 0.5, "rounds": 6},
+        {"compress": {"name": "top-k-ef"}},
+        {"compress": {"name": "stc"}},
+    ],
+    ids=["all", "some", "some-in-turn", "top-k-ef", "stc"],
 )
 def test_scaffolds_server_knows_the_mean_of_the_clients_variates(simulated: Any, keys: dict[str, Any]) -> None:
     done = simulated({"method": "scaffold", "rounds": 2, "share": "adapter", **keys})
@@ -124,12 +131,26 @@ def test_feddyns_second_step_follows_the_gradient_less_the_kept_one(simulated: A
         assert torch.allclose(apart, 0.1 * (-0.5 + 0.25) * changes(full, 1)[client], atol=1e-6)
 
 
-@pytest.mark.parametrize("keys", [{}, {"compress": {"name": "qsgd", "bits": 4}}], ids=["plain", "qsgd"])
+@pytest.mark.parametrize(
+    "keys",
+    [{}, {"fraction": 0.5}, {"fraction": 0.5, "rounds": 6}, {"compress": {"name": "qsgd", "bits": 4}}],
+    ids=["all", "some", "some-in-turn", "qsgd"],
+)
 def test_feddyns_server_knows_the_mean_of_the_clients_gradients(simulated: Any, keys: dict[str, Any]) -> None:
     done = simulated({"method": "feddyn", "share": "adapter", "feddyn": {"alpha": 0.2}, **keys})
     moved = done.server_state()["moved"].double()
     assert moved.abs().max() > 1e-3
     assert torch.allclose(mean(done, "gradient") / -0.2, moved, atol=1e-5)
+
+
+def test_under_client_level_privacy_feddyn_counts_all_clients_alike(simulated: Any) -> None:
+    """The sum is divided by the clients that were asked, whatever their data."""
+    keys = {"rounds": 6, "fraction": 0.5, "privacy": {"unit": "client", "clip": 1e6, "noise": 0}}
+    done = simulated({"method": "feddyn", "feddyn": {"alpha": 0.2}, **keys})
+    kept = torch.stack([done.client_state(client)["gradient"].double() for client in samples(done)])
+    assert torch.allclose(
+        kept.sum(dim=0) / done.experiment.clients / -0.2, done.server_state()["moved"].double(), atol=1e-5
+    )
 
 
 @pytest.mark.parametrize("method", ["scaffold", "feddyn"])

@@ -98,6 +98,10 @@ class Federation:
         sizes = torch.tensor([float(len(self.clients[k][1])) for k in values], dtype=torch.float64)
         return (sizes / sizes.sum()) @ torch.stack([*values.values()])
 
+    def mean_of_all(self, values: dict[int, Tensor]) -> Tensor:
+        """Return the mean over all clients by data size, of which those without a value have 0 and the usual size."""
+        return self.mean(values) * len(values) / CLIENTS
+
 
 def rate(number: int) -> float:
     return LR * 0.5 ** ((number - 1) // 2)
@@ -113,7 +117,7 @@ def descend(start: Tensor, objective: Objective, lr: float, steps: int = STEPS) 
     return weights
 
 
-def adam(weights: Tensor, objective: Objective, steps: int, lr: float = 0.001) -> Tensor:
+def adam(weights: Tensor, objective: Objective, steps: int, lr: float) -> Tensor:
     """Kingma and Ba (2015), Algorithm 1."""
     first, second = torch.zeros_like(weights), torch.zeros_like(weights)
     for step in range(1, steps + 1):
@@ -148,35 +152,35 @@ def fedavg(f: Federation, server: Callable[[Tensor, Tensor], Tensor]) -> Tensor:
     return shared
 
 
-def fedavgm(f: Federation) -> Tensor:
-    """Hsu et al. (2019): v <- beta v + dw; w <- w + v."""
+def fedavgm(f: Federation, momentum: float, server_lr: float) -> Tensor:
+    """Hsu et al. (2019): v <- beta v + dw; w <- w + eta v."""
     velocity = torch.zeros_like(f.first)
 
     def server(shared: Tensor, change: Tensor) -> Tensor:
-        velocity.mul_(0.9).add_(change)
-        return shared + velocity
+        velocity.mul_(momentum).add_(change)
+        return shared + server_lr * velocity
 
     return fedavg(f, server)
 
 
 def adaptive(f: Federation, second: Callable[[Tensor, Tensor], Tensor]) -> Tensor:
-    """Reddi et al. (2021), Algorithm 2, with eta = 0.01, beta_1 = 0.9, tau = 1e-3."""
-    moments = {"m": torch.zeros_like(f.first), "v": torch.full_like(f.first, 1e-6)}
+    """Reddi et al. (2021), Algorithm 2, with eta = 0.02, beta_1 = 0.8, tau = 0.01."""
+    moments = {"m": torch.zeros_like(f.first), "v": torch.full_like(f.first, 1e-4)}
 
     def server(shared: Tensor, change: Tensor) -> Tensor:
-        moments["m"] = 0.9 * moments["m"] + 0.1 * change
+        moments["m"] = 0.8 * moments["m"] + 0.2 * change
         moments["v"] = second(moments["v"], change**2)
-        return shared + 0.01 * moments["m"] / (moments["v"] ** 0.5 + 1e-3)
+        return shared + 0.02 * moments["m"] / (moments["v"] ** 0.5 + 0.01)
 
     return fedavg(f, server)
 
 
 def fedadam(f: Federation) -> Tensor:
-    return adaptive(f, lambda v, square: 0.99 * v + 0.01 * square)
+    return adaptive(f, lambda v, square: 0.95 * v + 0.05 * square)
 
 
 def fedyogi(f: Federation) -> Tensor:
-    return adaptive(f, lambda v, square: v - 0.01 * square * torch.sign(v - square))
+    return adaptive(f, lambda v, square: v - 0.05 * square * torch.sign(v - square))
 
 
 def fedprox(f: Federation, mu: float) -> Tensor:
@@ -187,34 +191,35 @@ def fedprox(f: Federation, mu: float) -> Tensor:
     return shared
 
 
-def scaffold(f: Federation) -> Tensor:
-    """Karimireddy et al. (2020), Algorithm 1, option II; c is the mean over all clients that ever joined."""
+def scaffold(f: Federation, server_lr: float) -> Tensor:
+    """Karimireddy et al. (2020), Algorithm 1, option II."""
     shared, variates = f.first, dict[int, Tensor]()
     for t in range(1, ROUNDS + 1):
         present = f.present(t)
         variates = {k: torch.zeros_like(shared) for k in present} | variates
-        common = f.mean(variates)
+        common = f.mean_of_all(variates)
         after = {k: descend(shared, tilted(f.entropy(k), common - variates[k]), rate(t)) for k in present}
         length = rate(t) * weight_of_the_gradients(STEPS)
         variates |= {k: variates[k] - common + (shared - after[k]) / length for k in present}
-        shared = f.mean(after)
+        shared = shared + server_lr * (f.mean(after) - shared)
     return shared
 
 
 def feddyn(f: Federation, alpha: float) -> Tensor:
-    """Acar et al. (2021), Algorithm 1; h is summed over those that took part, and divided by the number of all."""
-    shared, h = f.first, torch.zeros_like(f.first)
-    gradients = {k: torch.zeros_like(shared) for k in range(CLIENTS)}
+    """Acar et al. (2021), Algorithm 1, where h, summed up over the rounds, is the mean of all clients' gradients."""
+    shared, gradients = f.first, dict[int, Tensor]()
     for t in range(1, ROUNDS + 1):
         present = f.present(t)
+        gradients = {k: torch.zeros_like(shared) for k in present} | gradients
         after = {k: descend(shared, near(tilted(f.entropy(k), -gradients[k]), shared, alpha), rate(t)) for k in present}
         gradients |= {k: gradients[k] - alpha * (after[k] - shared) for k in present}
-        h = h - alpha * len(present) / CLIENTS * (f.mean(after) - shared)
-        shared = f.mean(after) - h / alpha
+        shared = f.mean(after) - f.mean_of_all(gradients) / alpha
     return shared
 
 
-def contrasted(f: Federation, client: int, models: tuple[Tensor, Tensor], weight: float) -> Objective:
+def contrasted(
+    f: Federation, client: int, models: tuple[Tensor, Tensor], weight: float, temperature: float
+) -> Objective:
     """Cross-entropy over the similarities to the received and to the previous model, of which the first is right."""
     inputs, entropy = f.clients[client][0], f.entropy(client)
     others = [functional.normalize(f.embeddings(one, inputs), dim=1) for one in models]
@@ -223,17 +228,18 @@ def contrasted(f: Federation, client: int, models: tuple[Tensor, Tensor], weight
     def objective(weights: Tensor) -> Tensor:
         now = functional.normalize(f.embeddings(weights, inputs), dim=1)
         similarities = torch.stack([(now * other).sum(dim=1) for other in others], dim=1)  # (n, 2)
-        return entropy(weights) + weight * functional.cross_entropy(similarities / 0.5, first)
+        return entropy(weights) + weight * functional.cross_entropy(similarities / temperature, first)
 
     return objective
 
 
-def moon(f: Federation, weight: float) -> Tensor:
+def moon(f: Federation, weight: float, temperature: float) -> Tensor:
     """Li et al. (2021), Algorithm 1; without a previous model a client has no contrast."""
     shared, previous = f.first, dict[int, Tensor]()
     for t in range(1, ROUNDS + 1):
         objectives = {
-            k: contrasted(f, k, (shared, previous[k]), weight) if k in previous else f.entropy(k) for k in f.present(t)
+            k: contrasted(f, k, (shared, previous[k]), weight, temperature) if k in previous else f.entropy(k)
+            for k in f.present(t)
         }
         after = {k: descend(shared, objective, rate(t)) for k, objective in objectives.items()}
         previous |= after
@@ -241,20 +247,22 @@ def moon(f: Federation, weight: float) -> Tensor:
     return shared
 
 
-def feddf(f: Federation, epochs: int) -> Tensor:
-    """Lin et al. (2020), Algorithm 1: Adam on KL(softmax of the mean logits, softmax of the student's)."""
+def feddf(f: Federation, epochs: int, lr: float, temperature: float) -> Tensor:
+    """Lin et al. (2020), Algorithm 1: Adam on T^2 KL(softmax of the mean logits / T, softmax of the student's / T)."""
     shared, inputs = f.first, f.public[0]
     for t in range(1, ROUNDS + 1):
         after = {k: descend(shared, f.entropy(k), rate(t)) for k in f.present(t)}
         shared = f.mean(after)
         if len(after) == 1:  # it is the ensemble, so that every gradient is 0
             continue
-        teacher = torch.stack([f.logits(one, inputs) for one in after.values()]).mean(dim=0).softmax(dim=1).detach()
+        ensemble = torch.stack([f.logits(one, inputs) for one in after.values()]).mean(dim=0).detach()
+        teacher = (ensemble / temperature).softmax(dim=1)
 
         def divergence(weights: Tensor, teacher: Tensor = teacher) -> Tensor:
-            return (teacher * (teacher.log() - f.logits(weights, inputs).log_softmax(dim=1))).sum(dim=1).mean()
+            student = (f.logits(weights, inputs) / temperature).log_softmax(dim=1)
+            return temperature**2 * (teacher * (teacher.log() - student)).sum(dim=1).mean()
 
-        shared = adam(shared, divergence, epochs)
+        shared = adam(shared, divergence, epochs, lr)
     return shared
 
 
@@ -316,6 +324,9 @@ def played(simulated: Any, method: str, options: dict[str, Any], norm: str = "no
     return federation
 
 
+ADAPTIVE = {"server-lr": 0.02, "beta1": 0.8, "beta2": 0.95, "tau": 0.01}
+
+
 def apart(found: Tensor, expected: Tensor, start: Tensor) -> float:
     """How far two results are apart, as a share of the way from the start."""
     return float((found - expected).norm() / (expected - start).norm())
@@ -324,14 +335,18 @@ def apart(found: Tensor, expected: Tensor, start: Tensor) -> float:
 @pytest.mark.parametrize(
     ("method", "options", "algorithm"),
     [
-        ("fedavgm", {}, fedavgm),
-        ("fedadam", {}, fedadam),
-        ("fedyogi", {}, fedyogi),
+        ("fedavgm", {"momentum": 0.7, "server-lr": 0.5}, partial(fedavgm, momentum=0.7, server_lr=0.5)),
+        ("fedadam", ADAPTIVE, fedadam),
+        ("fedyogi", ADAPTIVE, fedyogi),
         ("fedprox", {"mu": 0.7}, partial(fedprox, mu=0.7)),
-        ("scaffold", {}, scaffold),
+        ("scaffold", {"server-lr": 0.5}, partial(scaffold, server_lr=0.5)),
         ("feddyn", {"alpha": 0.3}, partial(feddyn, alpha=0.3)),
-        ("moon", {"weight": 2.0}, partial(moon, weight=2.0)),
-        ("feddf", {"server-epochs": 5}, partial(feddf, epochs=5)),
+        ("moon", {"weight": 2.0, "temperature": 0.3}, partial(moon, weight=2.0, temperature=0.3)),
+        (
+            "feddf",
+            {"server-epochs": 5, "server-lr": 0.0003, "temperature": 2.0},
+            partial(feddf, epochs=5, lr=0.0003, temperature=2.0),
+        ),
     ],
 )
 def test_the_common_model_is_that_of_the_papers_algorithm(
@@ -339,7 +354,7 @@ def test_the_common_model_is_that_of_the_papers_algorithm(
 ) -> None:
     federation = played(simulated, method, options)
     found = federation.run.server_state()["shared"].double()
-    assert apart(found, algorithm(federation), federation.first) < 1e-4
+    assert apart(found, algorithm(federation), federation.first) < 1e-3
 
 
 @pytest.mark.parametrize(
@@ -361,4 +376,4 @@ def test_the_clients_models_are_those_of_the_papers_algorithm(
     expected = algorithm(federation)
     for client in range(CLIENTS):
         found = federation.vector(load_trained(federation.run.folder, client).model.state_dict())
-        assert apart(found, expected[client], federation.first) < 1e-4
+        assert apart(found, expected[client], federation.first) < 1e-3

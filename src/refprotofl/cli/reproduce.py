@@ -268,6 +268,7 @@ def _draw(
     from refprotofl.studies.reproduce.figures import (
         curve_figures,
         finished_runs,
+        front_figures,
         partition_figure,
         sweep_figures,
         tsne_figure,
@@ -282,7 +283,13 @@ def _draw(
         if lacking:
             names = ", ".join(for_terminal(cell.name) for cell in lacking)
             warn(f"The t-SNE figure is without {names}: it needs their run folders.")
-    for name, draw in {"accuracy": curve_figures, "curves": curve_figures, "sweeps": sweep_figures}.items():
+    for name, draw in (
+        ("accuracy", curve_figures),
+        ("accuracy", front_figures),
+        ("thin", front_figures),
+        ("curves", curve_figures),
+        ("sweeps", sweep_figures),
+    ):
         if name in grids:
             written += draw(grids[name], results, last, folder)
     for sentence in written:

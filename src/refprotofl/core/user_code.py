@@ -167,9 +167,13 @@ def _walk(value: object, key: str) -> Iterator[Reference]:
 
 
 def refuse_code(named: Sequence[Reference], where: object, *, trusted: bool) -> None:
-    """Raise InputError if code would be imported that the user has not declared trusted."""
-    if named and not trusted:
-        listed = ", ".join(f"{key} = {name!r}" for key, name in named)
+    """Raise InputError if code would be imported that the user has not declared trusted, or was to be passed again."""
+    for key, name in named:
+        if is_passed(name):
+            passed_object(name, key)
+    imported = [one for one in named if not is_passed(one[1])]
+    if imported and not trusted:
+        listed = ", ".join(f"{key} = {name!r}" for key, name in imported)
         raise InputError(
             f"{where} names code that would be imported and run: {listed}. If you trust its author, add "
             "--trust-code (in Python: trust_code=True)."

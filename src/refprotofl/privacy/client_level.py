@@ -97,6 +97,8 @@ def is_stateless(experiment: Experiment) -> bool:
 class NoisedSum(Aggregator):
     """An aggregator: changes clipped to the norm `clip`, summed, noised, divided by the `expected` clients."""
 
+    by_samples = False
+
     def __init__(self, clip: float, noise: float, expected: int, draw: Callable[[], np.random.Generator]) -> None:
         """`draw` returns the stream of the noise, a new one for each sum."""
         super().__init__()
@@ -115,8 +117,8 @@ class NoisedSum(Aggregator):
         summed += self._noise * self._clip * torch.from_numpy(self._draw().standard_normal(size))
         return torch.where(sent, summed / self._expected, -0.0)
 
-    def averaged_clients(self, answered: int) -> int:
-        return self._expected
+    def divisor(self, weights: Tensor) -> float:
+        return float(self._expected)
 
 
 class NoisedChanges(NoisedSum):

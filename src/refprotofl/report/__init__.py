@@ -27,7 +27,8 @@ if TYPE_CHECKING:
         with_interval,
     )
     from refprotofl.report.page.collect import Blocks, gather
-    from refprotofl.report.page.static_figures import draw_figures
+    from refprotofl.report.page.comparison_page import frontier_figure
+    from refprotofl.report.page.static_figures import draw_figure, draw_figures
     from refprotofl.report.pictures.accuracy import draw_bars, draw_curves, draw_epsilons, draw_sweep
     from refprotofl.report.pictures.embedding import draw_embeddings, embed_run
     from refprotofl.report.pictures.partition import Panel, draw_partitions, partition_panel
@@ -52,6 +53,7 @@ __all__ = [
     "draw_curves",
     "draw_embeddings",
     "draw_epsilons",
+    "draw_figure",
     "draw_figures",
     "draw_partitions",
     "draw_sweep",
@@ -59,6 +61,7 @@ __all__ = [
     "embed_run",
     "estimate",
     "footnotes",
+    "frontier_figure",
     "gather",
     "headline",
     "margin_note",

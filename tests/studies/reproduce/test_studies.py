@@ -62,6 +62,14 @@ def test_the_variants_share_and_score_each_in_its_own_way(grid_of: Callable[...,
     assert {*shares["reconstruction"].values()} == {"adapter"}
     (added,) = study("accuracy", Scope(("mnist",), (0.5,), ("fedproc",)), "reconstruction").blocks[0].rows
     assert (added.label, added.asked) == ("fedproc", "fedproc:share=adapter")
+    named = study("accuracy", Scope(("mnist",), (0.5,), ("local", "By logits = feddf:feddf.upload=logits")))
+    assert [(row.label, row.asked) for row in named.blocks[0].rows] == [
+        ("local training", "local"),
+        ("local training + public images", "local:public.train-on=true"),
+        ("By logits", "feddf:feddf.upload=logits"),
+    ]
+    with pytest.raises(InputError, match="Alone = local: this row has a name already"):
+        study("accuracy", Scope(("mnist",), (0.5,), ("Alone = local",)))
     assert study("accuracy").protocol == "personal"
     reconstruction = study("accuracy", ALL, "reconstruction")
     assert reconstruction.protocol == "personal_before"

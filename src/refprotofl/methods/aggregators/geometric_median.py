@@ -26,6 +26,7 @@ class GeometricMedian(Aggregator):
     """
 
     holds = True
+    by_samples = False
 
     def aggregate(self, size: int, uploads: Iterable[Upload]) -> Tensor:
         even = at_common_progress(uploads)

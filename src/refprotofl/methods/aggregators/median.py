@@ -19,6 +19,7 @@ class Median(Aggregator):
     """
 
     holds = True
+    by_samples = False
     needs_full_changes = True
 
     def aggregate(self, size: int, uploads: Iterable[Upload]) -> Tensor:

@@ -39,6 +39,7 @@ class Aggregator(ABC):
 
     holds: bool = False  # it needs the round's uploads all at once, as a median does
     needs_full_changes: bool = False  # the zeros of compressors that send few coordinates would decide
+    by_samples: bool = True  # clients count by their numbers of samples; False: all alike
 
     def __init__(self, normalise: Normalise = "senders") -> None:
         self.normalise = normalise
@@ -52,9 +53,13 @@ class Aggregator(ABC):
     def aggregate(self, size: int, uploads: Iterable[Upload]) -> Tensor:
         """Return the update of a vector of `size` values."""
 
-    def averaged_clients(self, answered: int) -> int:
-        """Return the number of clients that the update is the mean over, if so many answered."""
-        return answered
+    def client_weights(self, samples: Tensor) -> Tensor:
+        """Return the weights of clients that joined with these numbers of samples: (n,) -> (n,) in float64."""
+        return (samples if self.by_samples else samples > 0).to(torch.float64)
+
+    def divisor(self, weights: Tensor) -> float:
+        """Return what the sum of the changes is divided by, from the weights (n,) of the clients that answered."""
+        return float(weights.sum())
 
     def with_quorum(self, least: int) -> "Aggregator":
         """Return the same aggregator, except that a coordinate changes only if `least` clients sent it."""
@@ -103,6 +108,7 @@ class Quorum(Aggregator):
     def __init__(self, aggregator: Aggregator, least: int) -> None:
         super().__init__(aggregator.normalise)
         self.holds, self.needs_full_changes = aggregator.holds, aggregator.needs_full_changes
+        self.by_samples = aggregator.by_samples
         self._aggregator = aggregator
         self._least = least
 
@@ -111,8 +117,8 @@ class Quorum(Aggregator):
         update = self._aggregator.aggregate(size, count_senders(senders, uploads))
         return torch.where(senders >= self._least, update, -0.0)
 
-    def averaged_clients(self, answered: int) -> int:
-        return self._aggregator.averaged_clients(answered)
+    def divisor(self, weights: Tensor) -> float:
+        return self._aggregator.divisor(weights)
 
     def merge(self, prototypes: Tensor, counts: Tensor) -> tuple[Tensor, Tensor]:
         return self._aggregator.merge(prototypes, counts)

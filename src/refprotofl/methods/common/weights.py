@@ -128,6 +128,19 @@ def aggregated(server: Server, round: int, size: int, changes: Iterable[tuple[in
     return aggregate_uploads(server.aggregator, size, uploads)
 
 
+def population(server: Server) -> float:
+    """Return the sum of all clients' weights in a mean; one that has not joined counts as the mean of the others."""
+    weights = server.aggregator.client_weights(server.samples)  # (clients,)
+    joined = int((server.samples > 0).sum())
+    return float(weights.sum()) * (server.num_clients / max(joined, 1))
+
+
+def turnout(server: Server, cohort: Cohort) -> float:
+    """Return the weight of the clients over which the last mean was taken, as a share of `population`."""
+    weights = server.aggregator.client_weights(server.samples[list(cohort.clients)])
+    return server.aggregator.divisor(weights) / population(server)
+
+
 def advance(server: Server, round: int, reference: Tensor, move: Tensor) -> Tensor:
     """Return the next broadcast: the reference (P,) moved by `move` (P,), as far as it can be sent."""
     return server.downlink.advance(round, reference, apply_update(reference, move))

@@ -12,10 +12,12 @@ from refprotofl.federation import current_folder
 from refprotofl.report import (
     draw_curves,
     draw_embeddings,
+    draw_figure,
     draw_partitions,
     draw_sweep,
     embed_run,
     estimate,
+    frontier_figure,
     partition_panel,
 )
 from refprotofl.report.pictures.accuracy import Stop
@@ -68,6 +70,20 @@ def curve_figures(grid: Grid, results: Results, last: int, folder: Path) -> list
             name, title = f"{study.name}-{read.block.file_name}", f"{study.title}\n{read.block.label}"
             if any(len(curve) > 1 for curve in known.values()):
                 written += [draw_curves(known, folder / f"{name}{end}", study.protocol, title) for end in SUFFIXES]
+    return written
+
+
+def front_figures(grid: Grid, results: Results, last: int, folder: Path) -> list[str]:
+    """Draw accuracy against bytes with the Pareto front, for each block with methods of different traffic."""
+    written = []
+    for study in grid.studies:
+        for read in read_study(grid, study, results, last):
+            for drawn in frontier_figure([*read.rows.values()], study.protocol):
+                titled = replace(drawn, title=f"{study.title}\n{read.block.label}")
+                for end in SUFFIXES:
+                    path = folder / f"{study.name}-{read.block.file_name}-bytes{end}"
+                    draw_figure(titled, path)
+                    written.append(f"{path}: accuracy against bytes. {drawn.caption}")
     return written
 
 

@@ -48,8 +48,9 @@ class Request:
         """Build the grids by table or figure; raise InputError before anything is run."""
         self._check()
         tuned = {dataset: _read_all(paths) for dataset, paths in self.tuned.items()}
-        for name in (*self.scope.methods, *(name for methods in tuned.values() for name in methods)):
-            find_method(read_switches(name)[0])
+        searched = (name for methods in tuned.values() for name in methods)
+        for asked in (*(row.asked for row in self.scope.rows), *searched):
+            find_method(read_switches(asked)[0])
         self._check_rows()
         grids = {name: self._grid(name, tuned) for name in (TABLES if self.table == "all" else (self.table,))}
         for grid in grids.values():

@@ -24,7 +24,7 @@ from refprotofl.report.comparable import check_settings
 from refprotofl.studies.reproduce.verdicts import PRESET, Setting
 from refprotofl.studies.results import Result
 from refprotofl.studies.rows import Row as StudyRow
-from refprotofl.studies.rows import best_fit, key_of, read_switches, tuned_settings
+from refprotofl.studies.rows import best_fit, key_of, read_row, read_switches, tuned_settings
 from refprotofl.studies.trials import Base, Trial, unique
 
 DATASETS = ("mnist", "fashion-mnist", "cifar10", "cifar100")
@@ -140,8 +140,12 @@ class Scope:
 
     datasets: tuple[str, ...]
     alphas: tuple[float, ...]
-    methods: tuple[str, ...] = ()  # all if empty
+    methods: tuple[str, ...] = ()  # all if empty; as in compare, `name = method:switches` among them
     labels: tuple[str, ...] = ()  # of rows; all if empty
+
+    @property
+    def rows(self) -> tuple[StudyRow, ...]:
+        return tuple(map(read_row, self.methods))
 
 
 _TITLES: dict[Variant, str] = {
@@ -177,7 +181,11 @@ def _accuracy_rows(scope: Scope, variant: Variant, dataset: str, alpha: float) -
 def _added(rows: Sequence[Row], scope: Scope, variant: Variant) -> list[Row]:
     """Rows for methods that the user named beyond the paper's; the reconstruction excludes those that set `share`."""
     known = {name for row in rows for name in (row.method, row.asked)}
-    more = [Row(name, name) for name in scope.methods if name not in known]
+    for one in scope.rows:
+        if one.asked in known and one.name != one.asked:
+            raise InputError(f"--methods {one.name} = {one.asked}: this row has a name already, leave yours out.")
+    more = [Row(one.name, one.asked) for one in scope.rows if one.asked not in known]
+    more = [row for row in more if not scope.labels or row.label in scope.labels]
     if variant == "standard":
         return more
     more = [row for row in more if row.method != "lg-fedavg" and "share" not in row.switched]
@@ -259,11 +267,11 @@ def curves(scope: Scope, rounds: int, every: int) -> Study:
 
 def chosen(rows: Sequence[Row], scope: Scope) -> tuple[Row, ...]:
     """Return the rows that the user named, by method or by label; all if none is named."""
+    named = {one.asked for one in scope.rows}
     return tuple(
         row
         for row in rows
-        if (not scope.methods or {row.method, row.asked} & {*scope.methods})
-        and (not scope.labels or row.label in scope.labels)
+        if (not named or {row.method, row.asked} & named) and (not scope.labels or row.label in scope.labels)
     )
 
 

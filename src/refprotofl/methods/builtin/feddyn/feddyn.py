@@ -27,18 +27,22 @@ class FedDynServer(FedAvgServer):
 
     def __init__(self, context: ServerContext) -> None:
         super().__init__(context)
-        self.moved = torch.zeros_like(self.shared)  # (P,), -h / alpha: how far all clients moved so far, on average
+        # (P,), -h / alpha: how far all clients moved so far on average; those that are absent do not move
+        self.moved = torch.zeros_like(self.shared)
 
     @property
     def state_names(self) -> Sequence[str]:
         return (*super().state_names, "moved")
 
     def round(self, cohort: Cohort) -> None:
+        before = weights.population(self)
         self.join_newcomers(cohort)
         change = weights.mean_change(self, cohort, self.shared)
         if self.options.alpha:
-            share = self.aggregator.averaged_clients(len(cohort.clients)) / self.num_clients
-            moved = self.moved.to(torch.float64) + share * change  # h <- h - alpha / m * sum_k (theta_k - theta)
+            moved = self.moved.to(torch.float64) * (
+                before / weights.population(self)
+            )  # now that newcomers' sizes are known
+            moved = moved + weights.turnout(self, cohort) * change  # h <- h - alpha * sum_k p_k (theta_k - theta)
             self.moved = moved.to(torch.float32)
             change = change + moved  # theta <- mean of theta_k - h / alpha
         self.shared = weights.advance(self, cohort.round, self.shared, change)

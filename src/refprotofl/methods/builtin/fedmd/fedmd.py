@@ -65,9 +65,9 @@ class FedMDServer(Server):
         answers = self.ask(cohort, "train", request, lambda _, answer: answer.tensor("logits"))
         self.consensus = self.aggregator.merge_public(torch.stack([logits for _, logits in answers]))
 
-    def read_joined(self, client: int, answer: ValidatedMessage) -> ValidatedMessage:
+    def welcome(self, client: int, answer: ValidatedMessage) -> None:
+        super().welcome(client, answer)
         self.newcomers.append(client)
-        return super().read_joined(client, answer)
 
     def public_steps(self, cohort: Cohort) -> int:
         digests = self.options.digest_epochs * len(cohort.clients) if self.digested else 0

@@ -42,7 +42,7 @@ class ScaffoldServer(FedAvgServer):
 
     def __init__(self, context: ServerContext) -> None:
         super().__init__(context)
-        self.variate = torch.zeros_like(self.shared)  # (P,), c: the mean of all clients' variates by data size
+        self.variate = torch.zeros_like(self.shared)  # (P,), c: the mean of all clients' variates, 0 before they join
 
     @classmethod
     def message_schemas(cls, scope: Scope) -> MessageSchemas:
@@ -55,17 +55,16 @@ class ScaffoldServer(FedAvgServer):
         return (*super().state_names, "variate")
 
     def round(self, cohort: Cohort) -> None:
-        joined = int(self.samples.sum())
+        before = weights.population(self)
         self.join_newcomers(cohort)
-        self.variate = self.variate * (joined / int(self.samples.sum()))  # newcomers' variates are 0
+        self.variate = self.variate * (before / weights.population(self))  # now that newcomers' sizes are known
         extra: Message = {"variate": self.variate} if self.variate.any() else {}
         requests = weights.requests(self, cohort.round, self.shared, extra)
         answers = self.ask(cohort, "train", requests, partial(weights.read_change, self, cohort.round, self.shared))
         change, gradient = self.means(cohort, answers)
         # c <- c + sum_k p_k (c_k+ - c_k), where c_k+ - c_k = -c - change_k / (lr |a_k|)
-        present = int(self.samples[list(cohort.clients)].sum()) / int(self.samples.sum())
         variate = self.variate.to(torch.float64)
-        self.variate = (variate + present * (gradient - variate)).to(torch.float32)
+        self.variate = (variate + weights.turnout(self, cohort) * (gradient - variate)).to(torch.float32)
         self.shared = weights.advance(self, cohort.round, self.shared, self.options.server_lr * change)
 
     def means(self, cohort: Cohort, changes: Iterable[tuple[int, Tensor]]) -> tuple[Tensor, Tensor]:
