@@ -1,17 +1,20 @@
-"""Measure the capacity of one server: light nodes without torch, over TLS, against a real site with its two doors.
+"""Measure the capacity of one server: light nodes without torch, over TLS, against a real site.
 
+    python tools/fleet.py --transport mqtt --nodes 3,100,1000
     python tools/fleet.py --nodes 10,100
     python tools/fleet.py --nodes 1000 --rounds 2 --idle 60
 
 Every node has an admitted key and answers with what a real client answered in a small simulation, so the server reads,
-checks and aggregates real uploads. It runs in a checkout that has the extra flower, ends by itself, and prints a row
-for each number of nodes.
+checks and aggregates real uploads. It runs in a checkout that has the transport's extra, ends by itself, and prints a
+row for each number of nodes.
 """
 
 import argparse
 import json
 import os
 import queue
+import resource
+import selectors
 import shlex
 import signal
 import socket
@@ -104,19 +107,63 @@ class LightNodes:
         if message is None:
             return False
         action = message.metadata.message_type.partition(".")[2]
-        node.reply(message, self._answer(action, unwrap(message.content)), lambda do: do())
+        node.reply(message, light_answer(self._answers, action, unwrap(message.content)), lambda do: do())
         return True
 
-    def _answer(self, action: str, envelope: Any) -> Any:
-        from refprotofl.deploy.headers import PROTOCOL, Answered, Route
-        from refprotofl.deploy.transport import Envelope
 
-        if action == "hello":
-            return Envelope({"protocol": PROTOCOL, "name": ""})
-        if action == "run":
-            return Envelope({"code": None})
-        route = Route.read(envelope.header)
-        return Envelope(Answered.to(route, state="0" * 64).header(), self._answers[route.verb])
+class LightMqttNodes:
+    """Nodes in this process, each with a key and a connection of its own, all served by one thread."""
+
+    def __init__(self, address: tuple[str, int], folder: Path, users: list[str], answers: dict[str, bytes]) -> None:
+        from refprotofl.engines.mqtt.client import Identity, PahoLink
+        from refprotofl.engines.mqtt.link import Topics
+        from refprotofl.engines.mqtt.node import MqttNode
+        from refprotofl.engines.mqtt.parts import ContentStore
+
+        class Link(PahoLink):
+            """A link without a thread of its own."""
+
+            def _start(self) -> None:
+                self._client.reconnect()
+
+        contents = ContentStore(folder / "content")  # the same for all, as in none of them is private
+        self._nodes: list[tuple[Any, Any]] = []  # paho's client, and the node
+        for user in users:
+            files = Identity(folder / "ca.crt", folder / f"{user}.crt", folder / f"{user}.key")
+            link = Link(address, files, user, will=Topics().presence(user), keep_alive=1200)
+            node = MqttNode(link, user, lambda action, envelope: light_answer(answers, action, envelope), contents)
+            self._nodes.append((link._client, node))
+
+    def serve(self) -> None:
+        """Serve until this process is ended."""
+        watched = selectors.DefaultSelector()
+        for client, node in self._nodes:
+            watched.register(client.socket(), selectors.EVENT_READ, (client, node))
+        said = False
+        while True:
+            for key, _ in watched.select(BLINK):
+                client, node = key.data
+                client.loop_read()
+                while node.work(0):
+                    pass
+            for client, _ in self._nodes:
+                if client.want_write():
+                    client.loop_write()
+            if not said and all(client.is_connected() for client, _ in self._nodes):
+                print(THERE, flush=True)
+                said = True
+
+
+def light_answer(answers: dict[str, bytes], action: str, envelope: Any) -> Any:
+    from refprotofl.deploy.headers import PROTOCOL, Answered, Route
+    from refprotofl.deploy.transport import Envelope
+
+    if action == "hello":
+        return Envelope({"protocol": PROTOCOL, "name": ""})
+    if action != "ask":
+        return Envelope({"code": None})
+    route = Route.read(envelope.header)
+    return Envelope(Answered.to(route, state="0" * 64).header(), answers[route.verb])
 
 
 def usage(process: int) -> dict[str, float]:
@@ -159,7 +206,7 @@ def rounds_in(out: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in lines if line.endswith(b"}") and b'"event": "round"' in line[:200]]
 
 
-def make_site(folder: Path, count: int) -> "Site":
+def make_site(folder: Path, count: int, transport: str) -> "Site":
     from refprotofl.deploy.site import SiteKeys, create_site
 
     port, operator_port = free_ports()
@@ -169,6 +216,7 @@ def make_site(folder: Path, count: int) -> "Site":
         port=port,
         operator_port=operator_port,
         nodes=count,
+        transport="mqtt" if transport == "mqtt" else "flower",
         max_connections=room,
         max_connections_per_address=room,
     )
@@ -181,9 +229,8 @@ def admit_all(site: "Site", count: int) -> list[str]:
     from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat, PublicFormat
 
     from refprotofl.deploy.admission import Admissions, Admitted, fingerprint, write_admissions
-    from refprotofl.engines.flower.control import FlowerOperator
 
-    operator, admitted, made = FlowerOperator(site), dict[str, Admitted](), list[str]()
+    operator, admitted, made = site.transport.connect(site), dict[str, Admitted](), list[str]()
     for number in range(count):
         key = ec.generate_private_key(ec.SECP384R1())
         public = key.public_key().public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo)
@@ -194,12 +241,39 @@ def admit_all(site: "Site", count: int) -> list[str]:
     return made
 
 
+def prepare_mqtt(site: "Site", keys: list[str], folder: Path) -> list[str]:
+    """Write the nodes' keys and certificates where their process finds them; return their user names."""
+    from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat, load_pem_private_key
+
+    from refprotofl.deploy.admission import fingerprint
+    from refprotofl.deploy.site import broker_user
+
+    folder.mkdir()
+    (folder / "ca.crt").write_bytes((site.server / "ca.crt").read_bytes())
+    users = []
+    for one in keys:
+        key = load_pem_private_key(one.encode(), None).public_key()
+        mark = fingerprint(key.public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo))
+        users.append(broker_user(mark))
+        (folder / f"{users[-1]}.key").write_text(one)
+        (folder / f"{users[-1]}.crt").write_bytes(site.certificate(mark).read_bytes())
+    return users
+
+
+def serving_processes(site: "Site", server: int) -> dict[str, int | None]:
+    """Return the processes to measure, by name."""
+    if site.keys.transport == "flower":
+        run = find("refprotofl.engines.flower.run_process", str(site.folder.absolute()))
+        return {"superlink": server, "run": run}
+    run = find("refprotofl.engines.mqtt.run_process", str(site.folder.absolute()))
+    return {"broker": json.loads(site.broker_process.read_text())[0], "server": server, "run": run}
+
+
 def measure(count: int, given: argparse.Namespace, folder: Path, answers: Path) -> dict[str, Any]:
     from refprotofl.deploy.server_process import QUIET, start, stop
-    from refprotofl.engines.flower.control import FlowerOperator
     from refprotofl.records.events import read_traffic
 
-    site, out = make_site(folder / f"site-{count}", count), folder / f"run-{count}"
+    site, out = make_site(folder / f"site-{count}", count, given.transport), folder / f"run-{count}"
     found = {**SETTINGS, "clients": count, "rounds": given.rounds}
     found |= {f"{name}.dataset": str(folder / "data" / f"{name}.npz") for name in ("public", "test")}
     settings = shlex.join(f"{name}={value}" for name, value in found.items() if name != "preset")
@@ -207,19 +281,20 @@ def measure(count: int, given: argparse.Namespace, folder: Path, answers: Path) 
     nodes = None
     try:
         keys = folder / f"keys-{count}.json"
-        keys.write_text(json.dumps(admit_all(site, count)))
+        made = admit_all(site, count)
+        mqtt = given.transport == "mqtt"
+        keys.write_text(json.dumps(prepare_mqtt(site, made, folder / f"kits-{count}") if mqtt else made))
         log = folder / f"nodes-{count}.log"
         words = ["--serve", str(site.folder), "--keys", str(keys), "--answers", str(answers), "--idle", str(given.idle)]
         with log.open("wb") as writing:
             command = [sys.executable, __file__, *words]
             nodes = subprocess.Popen(command, env={**os.environ, **QUIET}, stdout=writing, stderr=writing)
         wait_for(THERE, log)
-        operator = FlowerOperator(site)
+        operator = site.transport.connect(site)
         run = operator.start({"preset": "quick", "set": settings, "out": str(out)})
         until, first, used = time.monotonic() + given.seconds, {}, {}
         while time.monotonic() < until and not (out / "summary.json").exists():
-            process = find("refprotofl.engines.flower.run_process", str(site.folder.absolute()))
-            for name, number in (("superlink", server), ("run", process)):
+            for name, number in serving_processes(site, server).items():
                 if number is not None and Path(f"/proc/{number}").exists():
                     used[name] = usage(number)
             if not first and rounds_in(out):
@@ -227,7 +302,7 @@ def measure(count: int, given: argparse.Namespace, folder: Path, answers: Path) 
             status = operator.run(run)
             if status.finished and not (out / "summary.json").exists():
                 raise SystemExit(f"The run ended as {status.status}: {status.reason}")
-            time.sleep(0.5)
+            time.sleep(0.1)
         seen = rounds_in(out)
     finally:
         stop(site)
@@ -247,7 +322,7 @@ def measure(count: int, given: argparse.Namespace, folder: Path, answers: Path) 
         "nodes": count,
         "rounds": len(seen),
         "answered": len(last["participants"]),
-        "seconds_of_rounds": [round(event["seconds"], 1) for event in seen],
+        "seconds_of_rounds": [round(event["seconds"], 2) for event in seen],
         "server_s": round(spent.get("server", 0.0), 3),
         "payload_mb": round(payload / 1e6, 2),
         **{f"{name}_mb": round(both["mb"]) for name, both in used.items()},
@@ -261,6 +336,7 @@ def measure(count: int, given: argparse.Namespace, folder: Path, answers: Path) 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--nodes", default="10,100", help="numbers of nodes, with commas between")
+    parser.add_argument("--transport", choices=("flower", "mqtt"), default="flower")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--seconds", type=float, default=3600, help="after which a run is given up")
     parser.add_argument(
@@ -277,6 +353,10 @@ def main() -> None:
         kept = {name: bytes.fromhex(text) for name, text in json.loads(given.answers.read_text()).items()}
         authority = (site.server / "ca.crt").read_bytes()
         keys = json.loads(given.keys.read_text())
+        if site.keys.transport == "mqtt":
+            resource.setrlimit(resource.RLIMIT_NOFILE, (resource.getrlimit(resource.RLIMIT_NOFILE)[1],) * 2)
+            kits = given.keys.with_name(given.keys.stem.replace("keys", "kits"))
+            LightMqttNodes(("127.0.0.1", site.keys.port), kits, keys, kept).serve()
         LightNodes(f"127.0.0.1:{site.keys.port}", authority, keys, given.idle, kept).serve()
         return
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that what was started is ended

@@ -20,6 +20,7 @@ from refprotofl.deploy.headers import PROTOCOL, Answered, Route
 from refprotofl.deploy.node_store import LAST, runs_in
 from refprotofl.deploy.relay import Address, Relay
 from refprotofl.deploy.transport import Envelope
+from refprotofl.records import Crossed
 
 
 class Link:
@@ -47,6 +48,10 @@ class Link:
     @property
     def connections(self) -> int:
         return self._relay.connections
+
+    @property
+    def counts(self) -> Crossed:
+        return self._relay.counts
 
     def cut(self) -> None:
         self._loop.call_soon_threadsafe(self._relay.cut_off)

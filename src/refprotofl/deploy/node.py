@@ -14,8 +14,10 @@ from refprotofl.engines import Code
 from refprotofl.experiment import Experiment
 
 if TYPE_CHECKING:
+    from refprotofl.deploy.node_privacy import Account
     from refprotofl.deploy.node_store import NodeStore, Sent
     from refprotofl.engines import ClientHost
+    from refprotofl.privacy import OwnEntropy
 
 NEEDS_RUN = "needs-run"  # the answer of a node that does not know the run, or has lost it
 NEEDS_REQUEST = "needs-request"  # the answer to a reminder of a request that the node does not have
@@ -104,7 +106,9 @@ def _do(config: NodeConfig, store: "NodeStore", route: Route, payload: bytes, as
     from refprotofl.methods import LOST
     from refprotofl.wire import encode
 
-    host = _host(config, route.run, assigned)
+    host, account = _host(config, route.run, assigned)
+    if account is not None:
+        account.enter(route, route.key(payload))
     where = store.find(route.base, host.store, route.client)
     verb, asked = (LOST, encode({})) if where is None else (route.verb, payload)
     request = Request(route.client, verb, route.round, asked, route.keeps)
@@ -120,6 +124,8 @@ def _do(config: NodeConfig, store: "NodeStore", route: Route, payload: bytes, as
     if outcome.location is not None:
         state = digest_state(host.store.load(route.client, outcome.location).state)
         store.put(state, outcome.location, {*route.retain, route.base})
+    if account is not None and route.keeps and verb != "join":
+        account.show(route.round)
     if verb == "evaluate":
         store.keep_newest(state, route.round, payload)
     return Envelope(Answered.to(route, state=state).header(), result.payload)
@@ -167,21 +173,38 @@ def within_budget(config: NodeConfig, experiment: Experiment) -> Experiment:
 
 
 @lru_cache(maxsize=1)
-def _host(config: NodeConfig, run: str, assigned: str) -> "ClientHost":
-    """Return the client side of a run, cached. `assigned` is the digest of the node's assignment."""
+def _host(config: NodeConfig, run: str, assigned: str) -> "tuple[ClientHost, Account | None]":
+    """Return the client side of a run, cached, and the account of its noise where samples are protected.
+
+    `assigned` is the digest of the node's assignment.
+    """
+    from refprotofl.deploy.node_data import load_samples
+    from refprotofl.deploy.node_privacy import Account, own_entropy, protects_samples
     from refprotofl.deploy.node_store import TEST, NodeStore
 
     store = NodeStore(config.folder, run)
     known = store.assignment
     if known is None:
         raise DataError(f"{store.folder} has lost its experiment.")
-    return build_side(config, known.client, known.experiment, store.read(TEST) or b"", store.states)
+    experiment, test = known.experiment, store.read(TEST) or b""
+    if not protects_samples(experiment):
+        return build_side(config, known.client, experiment, test, store.states), None
+    entropy = own_entropy(store)
+    account = Account(store, experiment, entropy, len(load_samples(config, experiment, known.client).train.labels))
+    return build_side(config, known.client, experiment, test, store.states, entropy), account
 
 
-def build_side(config: NodeConfig, client: int, experiment: Experiment, test: bytes, folder: Path) -> "ClientHost":
+def build_side(
+    config: NodeConfig,
+    client: int,
+    experiment: Experiment,
+    test: bytes,
+    folder: Path,
+    entropy: "OwnEntropy | None" = None,
+) -> "ClientHost":
     """Build the client side of a run; raise an error that says why this node cannot take part.
 
-    `test`: the common test set, encoded, if there is one.
+    `test`: the common test set, encoded, if there is one. `entropy`: the source of noise where samples are protected.
     """
     from refprotofl.core import numerics
 
@@ -190,9 +213,11 @@ def build_side(config: NodeConfig, client: int, experiment: Experiment, test: by
 
     from refprotofl.core import keep_freed_memory, make_repeatable
     from refprotofl.core.devices import choose
-    from refprotofl.deploy.node_data import client_data, load_samples
+    from refprotofl.deploy.node_data import client_data, load_samples, without_own_test
+    from refprotofl.deploy.node_privacy import protects_samples
     from refprotofl.federation import build_client_side, prepare_models
     from refprotofl.methods import ValidatedMessage, with_options
+    from refprotofl.privacy import create_mechanism
     from refprotofl.wire import decode
 
     torch.set_num_threads(1)
@@ -201,11 +226,14 @@ def build_side(config: NodeConfig, client: int, experiment: Experiment, test: by
     experiment = with_options(within_budget(config, experiment))
     device = choose(experiment.device)
     make_repeatable(device)
-    shared = ValidatedMessage(decode(test)) if test else None
-    own = client_data(load_samples(config, experiment, client), experiment.known_input.field, shared, device)
+    create_mechanism(experiment).check_accountant()
+    shared, samples = ValidatedMessage(decode(test)) if test else None, load_samples(config, experiment, client)
+    if protects_samples(experiment):
+        samples = without_own_test(samples)  # exact scores of its samples would be no part of epsilon
+    own = client_data(samples, experiment.known_input.field, shared, device)
     models = prepare_models(experiment, device, [client])
     try:
-        return build_client_side(experiment, models, {client: own}.__getitem__, folder)
+        return build_client_side(experiment, models, {client: own}.__getitem__, folder, entropy=entropy)
     except InputError as problem:
         budget = config.uplink_budget
         if budget is None:

@@ -42,6 +42,11 @@ def inputs_of(found: LabelledSamples, config: NodeConfig, experiment: Experiment
     return NodeSamples(_rows(found, kept), _rows(found, held))
 
 
+def without_own_test(samples: NodeSamples) -> NodeSamples:
+    """Return samples none of which is scored for the server."""
+    return NodeSamples(samples.train, _rows(samples.own_test, np.arange(0)))
+
+
 def client_data(
     own_set: NodeSamples, field: str, shared: ValidatedMessage | None, device: torch.device = CPU
 ) -> ClientData:

@@ -1,7 +1,9 @@
 """A run over nodes that keep their data: the server's part."""
 
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import torch
@@ -20,8 +22,9 @@ from refprotofl.experiment import Experiment
 from refprotofl.federation import RunResult, Setup, count_steps, run_session
 from refprotofl.federation.resolution import resolve_apart
 from refprotofl.methods import Server, find_method
-from refprotofl.privacy import create_mechanism
+from refprotofl.privacy import Spent, create_mechanism
 from refprotofl.records import Checkpoint, RunFolder, seen_from
+from refprotofl.records.events import read_events
 from refprotofl.wire import encode
 
 
@@ -67,6 +70,8 @@ class Deployment:
             note(sentence)
         side = server_side(experiment, apart, device)
         experiment = side.experiment
+        if experiment.privacy.unit == "sample":
+            note("Noise comes from the nodes' own entropy: the digests of this run do not repeat.")
         registry = NodeRegistry(self.folder, experiment.clients, self.place)
         fleet = Fleet(self.transport, registry, experiment.carried(), shared_test(apart, experiment), self.progress)
 
@@ -81,11 +86,25 @@ class Deployment:
             steps=steps,
             workers=experiment.clients,
             device=devices.describe(device, 1),
+            spent=partial(self._spent, experiment),
             run_id=registry.run,
             wait=lambda: fleet.gather(experiment.deadline or DEADLINE, experiment.min_replies),
             finished=lambda server, records, round: self._write_final(registry.run, server, records, round),
             presence=lambda: fleet.presence(experiment.deadline or DEADLINE),
         )
+
+    def _spent(self, experiment: Experiment, server: Server, rounds: int) -> Spent | None:
+        """Return the privacy spent: a client counts as asked in a round that is not on record yet."""
+        asked: Counter[int] = Counter()
+        for event in read_events(self.folder) if rounds else ():
+            if event["event"] == "round" and event["round"] < rounds:
+                asked.update(event["asked"])
+        asked.update(range(experiment.clients))
+        joined = [(int(size), asked[client]) for client, size in enumerate(server.samples) if size]
+        if not joined:
+            return None
+        sizes, participations = zip(*joined, strict=True)
+        return create_mechanism(experiment).spent(rounds, sizes, participations)
 
     def _write_final(self, run: str, server: Server, records: Mapping[int, Record], round: int) -> None:
         if self.final is None:

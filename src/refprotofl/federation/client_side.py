@@ -10,7 +10,7 @@ from refprotofl.evaluation import TestSet
 from refprotofl.experiment import Experiment
 from refprotofl.federation.models import Models
 from refprotofl.methods import ClientContext, Samples, Scope, create_compressor, find_method, options_of
-from refprotofl.privacy import create_mechanism
+from refprotofl.privacy import OwnEntropy, create_mechanism
 
 
 @dataclass(frozen=True)
@@ -30,12 +30,13 @@ def build_client_side(
     store: Callable[[Path, Callable[[int], State]], ClientStore] = ClientStore,
     blobs: Callable[[Path], DiskBlobStore] = DiskBlobStore,
     make: Callable[[ClientContext, State], Answering] | None = None,
+    entropy: OwnEntropy | None = None,
 ) -> ClientHost:
     """Return a host for one client or many, whose private states are kept in `folder`.
 
     `experiment` is resolved; `data` returns a client's data, `models` are those that the clients need. `store` and
     `blobs` keep the clients' states and the messages that they got to keep. `make` makes a client, if it is not the
-    method's own.
+    method's own. `entropy` is where a device's noise comes from.
     """
     method, names = find_method(experiment.method), experiment.backbones
     parts, options, feedback = method.shared(experiment), options_of(experiment), method.feedback(experiment)
@@ -63,6 +64,7 @@ def build_client_side(
             options=options,
             feedback=feedback,
             messages=messages[names[number]],
+            entropy=entropy,
         )
 
     states = store(folder, lambda number: models.initial[names[number]])

@@ -115,7 +115,7 @@ class Simulation:
             side=simulation.server_side(federation),
             open_engine=partial(self._open, federation, count),
             steps=partial(_steps, federation),
-            spent=partial(simulation.spent_after, federation),
+            spent=lambda _, rounds: simulation.spent_after(federation, rounds),
             workers=count,
             device=devices.describe(device, count),
             partition=federation.data.partition_record(),

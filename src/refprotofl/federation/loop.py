@@ -42,7 +42,7 @@ class Setup:
     open_engine: Callable[[Checkpoint], Engine]
     # The optimiser steps of a round: by the server, the participants, and the clients that train after the last one.
     steps: Callable[[Server, Sequence[int], Sequence[int]], int | None]
-    spent: Callable[[int], Spent | None] = lambda rounds: None  # the privacy spent in the first rounds
+    spent: Callable[[Server, int], Spent | None] = lambda server, rounds: None  # the privacy spent in the first rounds
     workers: int = 1
     device: str = ""
     partition: Mapping[str, Any] = field(default_factory=dict)
@@ -143,7 +143,7 @@ class Loop:
         while self.progress.round < self.experiment.rounds and not self.progress.stopped:
             self.round(self.progress.round + 1, started, spent_before)
         self.setup.finished(self.server, self.checkpoint.records, self.progress.round)
-        digest, privacy = self.checkpoint.state_digest, self.setup.spent(self.progress.round)
+        digest, privacy = self.checkpoint.state_digest, self.setup.spent(self.server, self.progress.round)
         summary = build_summary(self.experiment, self.progress, digest, self.side.full_size, privacy)
         sealed = sha256(summary_bytes(summary))
         self.folder.events.record({"event": "end", "state_digest": summary["state_digest"], "summary": sealed})
@@ -273,7 +273,7 @@ class Loop:
 
     def evaluate(self, trained: Cohort) -> Event:
         cohort = self.cohort(trained.round, draw_evaluated(self.experiment), "evaluation")
-        event = self.side.evaluate(cohort, self.setup.spent(trained.round))
+        event = self.side.evaluate(cohort, self.setup.spent(self.server, trained.round))
         trained.failures += cohort.failures
         return event
 

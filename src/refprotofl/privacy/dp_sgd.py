@@ -18,6 +18,7 @@ from refprotofl.core import PrivacyError
 from refprotofl.experiment import Privacy, Train
 from refprotofl.methods import Samples
 from refprotofl.models import SplitModel
+from refprotofl.privacy.own_entropy import OwnEntropy
 
 if TYPE_CHECKING:
     from refprotofl.methods import Loss
@@ -67,6 +68,8 @@ class SampleNoise:
 
         There are as many steps as without noise; at a batch probability of 1 / steps a sample is used once on average.
         """
+        if isinstance(self._streams, OwnEntropy):
+            order = self._draw("batches")  # epsilon relies on it that nobody knows which samples are in a batch
         steps = table.steps_per_epoch(len(samples))
         for _ in range(table.steps(len(samples))):
             rows = samples.rows[torch.from_numpy(order.random(len(samples)) < 1 / steps)]

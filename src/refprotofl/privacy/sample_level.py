@@ -30,7 +30,7 @@ RELATION: Relation = "zero-out-one"
 class SampleLevel(Mechanism):
     unit: ClassVar[str] = "sample"
     protects: ClassVar[bool] = True
-    simulation_only: ClassVar[str] = "its noise comes from the seed, which every node knows, so it would hide nothing"
+    simulation_only: ClassVar[str] = ""  # on a node the noise comes from its own entropy
     repeats_rounds: ClassVar[bool] = False  # a second answer under the same noise would remove the noise
     compares_answers: ClassVar[bool] = True
     own_aggregator: ClassVar[bool] = True

@@ -101,6 +101,10 @@ class PahoLink:
         properties.MaximumPacketSize = PACKET + ROOM
         host, port = self._address
         self._client.connect_async(host, port, self._keep_alive, properties=properties)
+        self._start()
+
+    def _start(self) -> None:
+        """Serve the connection in a thread."""
         self._client.loop_start()
 
     def publish(self, topic: str, data: bytes, valid: float | None = None, *, retain: bool = False) -> None:

@@ -73,6 +73,12 @@ def issued_certificates(site: Site) -> dict[str, bytes]:
     return {path.stem: path.read_bytes() for path in _paths(_issued(site))}
 
 
+def renewed_certificates(site: Site) -> dict[str, bytes]:
+    """Return the certificates that have replaced others; every node had its first one before it could connect."""
+    replaced = {path.name.partition(".")[0] for path in _paths(_replaced(site))}
+    return {node: one for node, one in issued_certificates(site).items() if node in replaced}
+
+
 def certificates_changed(site: Site) -> int:
     """Return when a certificate was issued or revoked last, in nanoseconds since 1970; 0 if none was."""
     folder = _issued(site)

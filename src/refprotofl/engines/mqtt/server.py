@@ -24,7 +24,7 @@ from refprotofl.deploy.site import Site, read_site
 from refprotofl.engines.mqtt import runs
 from refprotofl.engines.mqtt.broker import Broker
 from refprotofl.engines.mqtt.client import Identity, PahoLink
-from refprotofl.engines.mqtt.identities import admitted_nodes, certificates_changed, issued_certificates, revoked_nodes
+from refprotofl.engines.mqtt.identities import admitted_nodes, certificates_changed, renewed_certificates, revoked_nodes
 from refprotofl.engines.mqtt.link import Topics
 from refprotofl.engines.mqtt.transport import MqttTransport
 from refprotofl.records import write_whole
@@ -151,11 +151,11 @@ class Server:
             cut_off(self._site, node)
 
     def _publish_certificates(self) -> None:
-        """Publish each node's newest certificate where it finds it when it comes online."""
+        """Publish each node's new certificate where it finds it when it comes online."""
         changed = certificates_changed(self._site)
         if not self._link.connected or changed == self._issued:
             return
-        for node, certificate in issued_certificates(self._site).items():
+        for node, certificate in renewed_certificates(self._site).items():
             if self._published.get(node) != certificate:
                 self._published[node] = certificate
                 self._link.publish(self._topics.certificate(node), certificate, retain=True)

@@ -35,7 +35,7 @@ from refprotofl.methods.base.training import Loss, TrainResult, train
 from refprotofl.methods.declaration import FINETUNE
 from refprotofl.methods.feedback import Feedback
 from refprotofl.models import SplitModel, no_samples
-from refprotofl.privacy import Mechanism, SampleNoise, open_samples
+from refprotofl.privacy import Mechanism, OwnEntropy, SampleNoise, open_samples
 from refprotofl.wire import Message
 
 
@@ -65,10 +65,11 @@ class ClientContext:
     options: Any = None  # of the method
     feedback: Feedback = field(default_factory=Feedback)
     messages: MessageSchemas = field(default_factory=dict)
+    entropy: OwnEntropy | None = None  # of a device; without it, noise comes from the seed
 
     def __post_init__(self) -> None:
         """Seal the samples where single ones are protected: no context exists from which they can be read."""
-        object.__setattr__(self, "samples", self.privacy.seal(self.samples, self._stream))
+        object.__setattr__(self, "samples", self.privacy.seal(self.samples, self.entropy or self._stream))
 
     @property
     def num_clients(self) -> int:
