@@ -20,8 +20,8 @@ def data_reference(value: object) -> object:
     if isinstance(value, tuple):
         if len(value) not in _NAMES:
             raise InputError(
-                f"dataset has {len(value)} arrays: pass (x, y), (x_train, y_train, x_test, y_test), or a mapping of names "
-                "to arrays."
+                f"dataset has {len(value)} arrays: pass (x, y), (x_train, y_train, x_test, y_test), or a mapping of "
+                "names to arrays."
             )
         return _stored(dict(zip(_NAMES[len(value)], value, strict=True)))
     if isinstance(value, Mapping) and value and all(hasattr(one, "__array__") for one in value.values()):
