@@ -1,4 +1,4 @@
-"""What observes runs that are started from Python: the user's callbacks, and the log `refprotofl`."""
+"""The observers of runs that are started from Python: callbacks, and the log `refprotofl`."""
 
 import logging
 from collections.abc import Sequence
