@@ -48,7 +48,7 @@ def record_answers(folder: Path) -> dict[str, bytes]:
     answers: dict[str, bytes] = {}
 
     class Listening(Callback):
-        def crossed(self, direction: str, phase: str, client: int, round: int, data: bytes, purpose: str) -> None:
+        def on_message(self, direction: str, phase: str, client: int, round: int, data: bytes, purpose: str) -> None:
             if direction == "up" and client == 0:
                 answers[phase] = data
 

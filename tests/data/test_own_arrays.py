@@ -116,7 +116,7 @@ def test_labels_may_be_names(tmp_path, kind):
         ({"x_train": np.zeros((0, 5, 4), np.uint8)}, "no train images"),
         ({"y_test": np.zeros(0, int)}, "no test labels"),
         ({"x_train": np.full((6, 5, 4), 300)}, "from 0 to 300"),
-        ({"x_train": np.full((6, 5, 4), -0.5), "x_test": np.zeros((3, 5, 4))}, "Undo any normalisation"),
+        ({"x_train": np.full((6, 5, 4), -0.5), "x_test": np.zeros((3, 5, 4))}, "so they are no pixels"),
         ({"x_train": np.full((6, 5, 4), np.nan), "x_test": np.zeros((3, 5, 4))}, "from nan to nan"),
         (
             {"x_train": np.full((6, 5, 4), 40000, np.uint16)},

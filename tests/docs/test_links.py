@@ -67,6 +67,15 @@ def test_pages_are_in_the_navigation_and_short(page: str) -> None:
     assert page.startswith(REFERENCE) or words <= MOST_WORDS, f"{words} words: split the page"
 
 
+@pytest.mark.parametrize("page", pages())
+def test_lists_and_tables_follow_an_empty_line(page: str) -> None:
+    """GitHub does not need the empty line, the site does."""
+    text = FENCED.sub("```", (ROOT / page).read_text(encoding="utf-8"))
+    glued = re.findall(r"^(?![-#|\s]|\d+\. |<!--).+\n(?:- |1\. |\|).*$", text, re.MULTILINE)
+    lists = re.findall(r"^ .+\n\|.*$", text, re.MULTILINE)
+    assert glued + lists == []
+
+
 def test_a_dead_link_is_noticed(tmp_path: Path) -> None:
     assert slugs("Fashion-MNIST, alpha 0.5") == {"fashion-mnist-alpha-05"}
     assert len(slugs('`privacy.unit = "sample"`')) == 2

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -25,7 +26,6 @@ from refprotofl.cli.next_command import show_next
 from refprotofl.cli.output import Column, emit, explain, notes, out, say, show, warn
 from refprotofl.cli.report import report_finished
 from refprotofl.cli.study import (
-    Format,
     Margin,
     Methods,
     NoRuns,
@@ -35,6 +35,7 @@ from refprotofl.cli.study import (
     planning,
     read_base,
     read_margin,
+    show_table,
 )
 from refprotofl.core import InputError, counted, for_terminal
 
@@ -44,6 +45,25 @@ if TYPE_CHECKING:
     from refprotofl.studies.compare import Comparison, Request
     from refprotofl.studies.compare import Tuned as TunedSettings
 
+
+class CompareFormat(StrEnum):
+    table = "table"
+    markdown = "markdown"
+    latex = "latex"
+    csv = "csv"
+    csv_long = "csv-long"
+    json = "json"
+
+
+Columns = Annotated[
+    str | None,
+    typer.Option(
+        metavar="NAMES",
+        help="Only these comma-separated columns of table, markdown or latex, such as headline,difference,total: a "
+        "table that fits a paper's column.",
+        show_default=False,
+    ),
+]
 Files = Annotated[
     list[Path] | None,
     typer.Argument(help="Experiments as TOML.", parser=read_path, metavar="[FILE]...", show_default=False),
@@ -83,7 +103,12 @@ Target = Annotated[
 ]
 Last = Annotated[int, typer.Option(min=2, metavar="K", help="Number of final evaluations that are averaged.")]
 TableFormat = Annotated[
-    Format, typer.Option("--format", help="Output format; json also has the values by seed and the run folders.")
+    CompareFormat,
+    typer.Option(
+        "--format",
+        help="Output format; json also has the values by seed and the run folders, csv-long a row for each seed and "
+        "protocol.",
+    ),
 ]
 EpsilonFigure = Annotated[
     Path | None,
@@ -110,16 +135,18 @@ def compare(
     workers: Workers = "auto",
     device: Device = None,
     no_runs: NoRuns = False,
-    table_format: TableFormat = Format.table,
+    table_format: TableFormat = CompareFormat.table,
     as_json: Annotated[bool, typer.Option("--json", help="The same as --format json.")] = False,
+    columns: Columns = None,
     epsilon_figure: EpsilonFigure = None,
 ) -> None:
     """Run several methods on the same partitions, initial weights and cohorts, and print them side by side.
 
     With several experiments, each has a table of its own, and its runs are in a folder of its name below --out.
     """
-    shown = Format.json if as_json else table_format
+    shown = CompareFormat.json if as_json else table_format
     _check_files(files or [], shown)
+    picked = _read_columns(columns, shown)
     with nothing_kept_yet():
         from refprotofl.studies import CELLS, KeptResults, find_cells
         from refprotofl.studies.compare import read_tuned_files
@@ -131,7 +158,7 @@ def compare(
     for file, stem in zip(named, stems, strict=True):
         asked = _Asked(methods, preset, settings, seeds, against, margin, protocol, target, last, workers, device)
         place = _Place(stem, out_dir, out_dir / stem if len(named) > 1 else out_dir, data, kept, no_runs)
-        _compare(file, place, asked, chosen[stem], shown, epsilon_figure)
+        _compare(file, place, asked, chosen[stem], shown, picked, epsilon_figure)
 
 
 @dataclass(frozen=True)
@@ -163,13 +190,19 @@ class _Place:
     no_runs: bool
 
 
-def _check_files(files: Sequence[Path], shown: Format) -> None:
+def _check_files(files: Sequence[Path], shown: CompareFormat) -> None:
     """Refuse several experiments that would share a folder, or a format of one value."""
     stems = [file.stem for file in files]
     if repeated := next((stem for stem in stems if stems.count(stem) > 1), None):
         raise InputError(f"Two experiments are called {repeated}, and their runs would be in one folder: rename one.")
-    if len(files) > 1 and shown in (Format.json, Format.csv):
+    if len(files) > 1 and shown in (CompareFormat.json, CompareFormat.csv, CompareFormat.csv_long):
         raise InputError(f"--format {shown.value} is for one experiment, not {len(files)}: compare them one by one.")
+
+
+def _read_columns(columns: str | None, shown: CompareFormat) -> tuple[str, ...]:
+    if columns is not None and shown in (CompareFormat.csv, CompareFormat.csv_long, CompareFormat.json):
+        raise InputError(f"--columns is for table, markdown and latex; --format {shown.value} has all columns.")
+    return tuple(one.strip() for one in (columns or "").split(",") if one.strip())
 
 
 def _compare(
@@ -177,7 +210,8 @@ def _compare(
     place: _Place,
     asked: _Asked,
     tuned: "TunedSettings",
-    shown: Format,
+    shown: CompareFormat,
+    columns: tuple[str, ...],
     epsilon_figure: Path | None,
 ) -> None:
     with nothing_kept_yet():
@@ -200,14 +234,14 @@ def _compare(
     title = f"{dataset}: mean over {over}" + ("" if over == "1 seed" else ", 95 % interval")
     if epsilon_figure is not None:
         _draw_epsilons(comparison.rows, epsilon_figure, title)
-    _print(comparison.rows, title, shown, place)
+    _print(comparison.rows, title, shown, columns, place)
     report = place.runs / "report.html"
     report_finished(
         list(comparison.runs), report, against=request.baseline, names=comparison.runs, title=title,
         protocol=request.protocol or None,
     )  # fmt: skip
     first = next(iter(comparison.runs))
-    if shown is Format.table and first.is_dir():
+    if shown is CompareFormat.table and first.is_dir():
         show_next(["refprotofl", "report", str(first)])
 
 
@@ -263,18 +297,24 @@ def _draw_epsilons(rows: "list[OverSeeds]", file: Path, title: str) -> None:
     say(for_terminal(draw_epsilons(rows, file, headline(rows), title)), notes)
 
 
-def _print(rows: "list[OverSeeds]", title: str, table_format: Format, place: _Place) -> None:
+def _print(
+    rows: "list[OverSeeds]", title: str, table_format: CompareFormat, columns: tuple[str, ...], place: _Place
+) -> None:
     """Write the table in all formats, and print it in one."""
     from refprotofl.report import write_table
-    from refprotofl.report.formats import FORMATS, comparison_table
+    from refprotofl.report.formats import FORMATS, comparison_table, picked_table
 
     write_table(place.study / "tables", comparison_table(rows, title, place.name))
-    if table_format is Format.table:
-        show_comparison(rows, title)
+    if table_format is CompareFormat.table:
+        if columns:
+            table = picked_table(rows, title, columns)
+            show_table(table, table.notes)
+        else:
+            show_comparison(rows, title)
         runs = "" if place.no_runs else f"Runs are in {for_terminal(place.runs)}. "
         say(f"{runs}The table is in {for_terminal(place.study / 'tables')}, as Markdown, LaTeX, CSV and JSON")
     else:
-        emit(FORMATS[table_format](rows, title))
+        emit(FORMATS[table_format](rows, title, columns))
 
 
 def show_comparison(rows: "list[OverSeeds]", title: str, console: Console = out) -> None:

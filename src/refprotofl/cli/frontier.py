@@ -1,7 +1,6 @@
 """The command `frontier`."""
 
 import json
-import math
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -22,13 +21,12 @@ from refprotofl.cli.app import (
 )
 from refprotofl.cli.output import emit, notes, say, warn
 from refprotofl.cli.study import Protocol, SearchAsJson, SearchSeeds, StudyFolder, planning, read_base, show_table
-from refprotofl.core import InputError, for_terminal, read_whole
+from refprotofl.core import for_terminal
 
 if TYPE_CHECKING:
     from refprotofl.report import Blocks
     from refprotofl.studies.frontier.candidates import Request
     from refprotofl.studies.frontier.front import Frontier
-    from refprotofl.studies.frontier.limits import Limit
 
 Budget = Annotated[
     str | None,
@@ -96,12 +94,13 @@ def frontier(
         from refprotofl.studies.frontier.front import check
         from refprotofl.studies.frontier.front import frontier as study
         from refprotofl.studies.frontier.front_table import effort
+        from refprotofl.studies.frontier.limits import read_limit
 
         request = candidates.Request(
             base=read_base(file, preset, settings, device),
             methods=tuple(split_list(methods)) if methods is not None else None,
             schedules=candidates.read_schedules(schedules) if schedules is not None else (),
-            limit=_read_limit(budget, round_budget, link, deadline),
+            limit=read_limit(budget, round_budget, link, deadline),
             seeds=tuple(read_seeds(seeds)),
             protocol=protocol,
             ends=ends,
@@ -115,43 +114,11 @@ def frontier(
     _report(request, found, data, as_json)
 
 
-def _read_limit(budget: str | None, round_budget: str | None, link: str | None, deadline: float | None) -> "Limit":
-    """Return the one limit of three that was given."""
-    from refprotofl.core import read_link
-    from refprotofl.studies.frontier.limits import Deadline, EachRound, Total
-
-    if sum((budget is not None, round_budget is not None, link is not None or deadline is not None)) != 1:
-        raise InputError("Give one limit: --budget, --round-budget, or --link with --deadline.")
-    if budget is not None:
-        return Total(_read_bytes("--budget", budget))
-    if round_budget is not None:
-        return EachRound(_read_bytes("--round-budget", round_budget))
-    if link is None or deadline is None:
-        raise InputError("--link and --deadline need each other.")
-    if not math.isfinite(deadline):
-        raise InputError(f"--deadline {deadline}: allowed are seconds, such as 3600.")
-    return Deadline(read_link(link), link, deadline)
-
-
-def _read_bytes(option: str, text: str) -> int:
-    from pydantic import TypeAdapter, ValidationError
-
-    from refprotofl.experiment import Bytes
-
-    try:
-        number = read_whole(text)
-        return TypeAdapter(Bytes).validate_python(text if number is None else number)
-    except ValidationError:
-        raise InputError(f"{option} {text}: allowed are sizes such as '10 MB', '900 B' or '64 KiB'.") from None
-
-
 def _report(request: "Request", found: "Frontier", data: Path | None, as_json: bool) -> None:
     from refprotofl.cli.report import report_finished
-    from refprotofl.report import write_table
-    from refprotofl.studies.frontier.front_table import blocks_of, command, plain, table_of, write_record
+    from refprotofl.studies.frontier.front_table import blocks_of, command, plain, write_record, write_tables
 
-    table = table_of(request, found)
-    write_table(request.out / "tables", table)
+    table = write_tables(request, found)
     record = write_record(request, found, data)
     for one in found.tried:
         if one.failed:

@@ -50,6 +50,14 @@ def report(
             parser=read_path, metavar="DIR", help="Also draw its figures to this folder, as .png, .pdf and .svg."
         ),
     ] = None,
+    width: Annotated[
+        str | None,
+        typer.Option(
+            help="With --figures: their width, of a paper's column or text (ieee, icml, acm, each also with -text, or "
+            "neurips), or in inches. Titles are left to the caption.",
+            show_default=False,
+        ),
+    ] = None,
     link: Annotated[
         list[str] | None,
         typer.Option(
@@ -71,26 +79,25 @@ def report(
     """
     from refprotofl.core import read_links
     from refprotofl.report import gather
+    from refprotofl.report.page.html import page_path
+    from refprotofl.report.page.static_figures import read_width
 
     links = {f"link-{number}": read_links(text) for number, text in enumerate(link or (), 1)}
-    path = out_file or (places[0] / "report.html" if len(places) == 1 and places[0].is_dir() else Path("report.html"))
-    _check_page(path)
+    path = page_path(places, out_file)
+    inches = None if width is None else read_width(width)
+    if inches is not None and figures is None:
+        raise InputError("--width is of the figures: give their folder with --figures.")
     page = gather(places, links, data, against, trust_code=trust_code)
     write_report(page, path)
     if figures is not None:
         from refprotofl.report import draw_figures
 
-        drawn = draw_figures(page.figures, figures)
+        drawn = draw_figures(page.figures, figures, width=inches)
         say(f"{counted(len(drawn), 'figure')} in {for_terminal(figures)}")
     if (words := prediction(places[0])) is not None:
         show_next(words)
     if opened:
         webbrowser.open(path.absolute().as_uri())
-
-
-def _check_page(path: Path) -> None:
-    if path.suffix.lower() not in (".html", ".htm"):
-        raise InputError(f"--out {path}: the report is an HTML page. Name a .html file.")
 
 
 def write_report(page: "Page", path: Path, console: Console = out) -> None:

@@ -31,11 +31,13 @@ from refprotofl.cli.study import (
     show_table,
     warn_failed,
 )
-from refprotofl.core import RunError, counted, duration, for_terminal
+from refprotofl.core import RunError, counted, for_terminal
 
 if TYPE_CHECKING:
-    from refprotofl.studies import KeptResults, Planner, Result, Trial
-    from refprotofl.studies.reproduce.studies import Grid, Scope
+    from collections.abc import Iterable
+
+    from refprotofl.studies import Result
+    from refprotofl.studies.reproduce.paper_tables import Tables
 
 
 class TableName(StrEnum):
@@ -144,7 +146,7 @@ def reproduce(
     with nothing_kept_yet():
         limit_kernels(None, settings)
         from refprotofl.studies import CELLS, KeptResults, find_cells, split_list
-        from refprotofl.studies.reproduce import request
+        from refprotofl.studies.reproduce import outputs, request
         from refprotofl.studies.reproduce.studies import Scope
 
         datasets = tuple(dict.fromkeys(split_list(dataset))) if dataset else request.default_datasets(preset)
@@ -166,48 +168,15 @@ def reproduce(
     for sentence in request.find_leaks(asked.tuned, asked.seeds):
         warn(for_terminal(sentence))
     with planning(out_dir, data, count, kept=kept) as planner:
-        found = _results(planner, grids, data, no_runs)
+        found = outputs.results_of(planner, grids, data, no_runs, lambda sentence: say(sentence, notes))
     warn_failed(planner)
     _say_numerics(found)
-    _write(grids, found, last, out_dir)
-    _draw(grids, asked.scope, found, last, data, out_dir)
+    _show_tables(outputs.write_tables(grids, found, last, out_dir / "tables").values(), out_dir / "tables")
+    _show_figures(*outputs.draw_all(grids, asked.scope, found, last, data, out_dir / "figures"))
     if found:
-        report_finished([out_dir], out_dir / "report.html", data, blocks=_blocks(grids, data, kept))
+        report_finished([out_dir], out_dir / "report.html", data, blocks=outputs.blocks_of(grids, data, kept))
     if planner.failures:
         raise typer.Exit(RunError.exit_code)
-
-
-def _results(planner: "Planner", grids: "dict[str, Grid]", data: Path | None, no_runs: bool) -> "dict[str, Result]":
-    """Return the results of all grids by hash; runs that are not finished are run, unless `no_runs`."""
-    from refprotofl.studies.trials import unique
-
-    trials = unique(trial for grid in grids.values() for trial in grid.cells())
-    results = planner.kept_results(trials)
-    drawn = {trial.hash for trial in _without_model(grids, data)}  # kept results have no model to draw
-    left = [trial for trial in trials if trial.hash not in results or trial.hash in drawn]
-    if trials:
-        say(f"{counted(len(trials), 'run')}, {len(trials) - len(left)} of them finished before", notes)
-    if not left or no_runs:
-        return results
-    finished = {name: result for name, result in results.items() if name not in drawn}
-    seconds = planner.estimate(trials, finished, lambda sentence: say(sentence, notes))
-    say(f"The others take {_about(seconds, planner.processes(left))}", notes)
-    missing = planner.run([trial for trial in left if trial.hash not in results])
-    again = planner.run([trial for trial in left if trial.hash in results], need_folders=True)
-    return results | {name: one.result for name, one in (missing.results | again.results).items()}
-
-
-def _about(seconds: float, processes: int) -> str:
-    if processes == 1:
-        return f"about {duration(seconds)} in one process of this machine"
-    return f"about {duration(seconds / processes)} in {processes} processes of this machine"
-
-
-def _without_model(grids: "dict[str, Grid]", data: Path | None) -> "list[Trial]":
-    """Return the trials whose model is drawn, and which have no finished run folder."""
-    from refprotofl.studies.reproduce.figures import finished_runs
-
-    return finished_runs(grids["tsne-figure"], data)[1] if "tsne-figure" in grids else []
 
 
 def _say_numerics(results: "dict[str, Result]") -> None:
@@ -217,39 +186,12 @@ def _say_numerics(results: "dict[str, Result]") -> None:
         say(f"Numerics of the results: {count_numerics(results.values())}", notes)
 
 
-def _blocks(grids: "dict[str, Grid]", data: Path | None, kept: "KeptResults") -> "list[tuple[str, dict[Path, str]]]":
-    """Return the blocks of the report: finished runs, each with the name of its row."""
-    found = []
-    for grid in grids.values():
-        for study in grid.studies:
-            for block in study.blocks:
-                cells = (grid.cell(study, block, row, seed) for row in block.rows for seed in grid.seeds)
-                names = {where: cell.name for cell in cells if (where := _locate(cell, data, kept)) is not None}
-                if names:
-                    found.append((f"{study.title}, {block.label}", names))
-    return found
-
-
-def _locate(cell: "Trial", data: Path | None, kept: "KeptResults") -> Path | None:
-    """Return the folder of a finished run, or the address of its kept result."""
-    from refprotofl.federation import current_folder
-
-    folder = current_folder(cell.folder, cell.experiment, data)
-    return folder if (folder / "summary.json").exists() else kept.address(cell)
-
-
-def _write(grids: "dict[str, Grid]", results: "dict[str, Result]", last: int, out_dir: Path) -> None:
-    """Write all tables to files, and print the overviews."""
-    from refprotofl.report import write_table
-    from refprotofl.studies.reproduce.paper_tables import build_tables
-
-    folder, written = out_dir / "tables", 0
+def _show_tables(found: "Iterable[Tables]", folder: Path) -> None:
+    """Print the overviews, each note once."""
+    written = 0
     explained: set[str] = set()
-    for name, grid in grids.items():
-        tables = build_tables(name, grid, results, last)
-        for table in (*tables.overviews, *tables.details):
-            write_table(folder, table)
-            written += 1
+    for tables in found:
+        written += len(tables.overviews) + len(tables.details)
         for table in tables.overviews:
             show_table(table, [note for note in table.notes if note not in explained])
             explained.update(table.notes)
@@ -257,40 +199,8 @@ def _write(grids: "dict[str, Grid]", results: "dict[str, Result]", last: int, ou
         say(f"{counted(written, 'table')} in {for_terminal(folder)}, each as Markdown, LaTeX, CSV and JSON")
 
 
-def _draw(
-    grids: "dict[str, Grid]",
-    scope: "Scope",
-    results: "dict[str, Result]",
-    last: int,
-    data: Path | None,
-    out_dir: Path,
-) -> None:
-    from refprotofl.studies.reproduce.figures import (
-        curve_figures,
-        finished_runs,
-        front_figures,
-        partition_figure,
-        sweep_figures,
-        tsne_figure,
-    )
-
-    folder, written = out_dir / "figures", []
-    if "partition-figure" in grids:
-        written += partition_figure(grids["partition-figure"], scope, data, folder)
-    if "tsne-figure" in grids:
-        runs, lacking = finished_runs(grids["tsne-figure"], data)
-        written += tsne_figure(grids["tsne-figure"], runs, data, folder)
-        if lacking:
-            names = ", ".join(for_terminal(cell.name) for cell in lacking)
-            warn(f"The t-SNE figure is without {names}: it needs their run folders.")
-    for name, draw in (
-        ("accuracy", curve_figures),
-        ("accuracy", front_figures),
-        ("thin", front_figures),
-        ("curves", curve_figures),
-        ("sweeps", sweep_figures),
-    ):
-        if name in grids:
-            written += draw(grids[name], results, last, folder)
+def _show_figures(written: "Iterable[str]", lacking: "Iterable[str]") -> None:
+    if names := ", ".join(map(for_terminal, lacking)):
+        warn(f"The t-SNE figure is without {names}: it needs their run folders.")
     for sentence in written:
         say(for_terminal(sentence))

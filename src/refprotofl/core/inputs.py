@@ -134,6 +134,18 @@ class InputKind(ABC):
         return draw.standard_normal((count, *shape)).astype(self.dtype)
 
 
+class BadSample(DataError):
+    """A sample that cannot be used. It is named by its row in the split, or in the source that was split."""
+
+    def __init__(self, origin: str, split: str, row: int, reason: str) -> None:
+        super().__init__(f"{origin}: {split} row {row} {reason}")
+        self.origin, self.split, self.row, self.reason = origin, split, row, reason
+
+    def in_source(self, rows: NDArray[np.int64]) -> DataError:
+        """Return the same for a source in which the rows (n,) of the split have these positions."""
+        return DataError(f"{self.origin}: sample {rows[self.row]} {self.reason}")
+
+
 def check_numbers(array: Array, axes: int, split: str, origin: str, form: str) -> Array:
     """Return numbers as float32 (N, …) with `axes` axes a sample; NaN marks a missing value."""
     if array.dtype.kind not in "uifb":
@@ -152,7 +164,7 @@ def check_numbers(array: Array, axes: int, split: str, origin: str, form: str) -
         infinite = np.isinf(part).any(axis=tuple(range(1, part.ndim)))
         if infinite.any():
             row = start + int(infinite.argmax())
-            raise DataError(f"{origin}: {split} row {row} has an infinite value, or one beyond float32.")
+            raise BadSample(origin, split, row, "has an infinite value, or one beyond float32.")
     return narrow
 
 

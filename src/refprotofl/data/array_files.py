@@ -22,7 +22,8 @@ CONTAINER_LIMIT = Path("/sys/fs/cgroup/memory.max")
 BROKEN = (OSError, ValueError, EOFError, zipfile.BadZipFile, zlib.error, NotImplementedError, RuntimeError)
 NO_PICKLES = (
     "is an array of Python objects, which is not loaded because it could run code. "
-    "Save images as one numeric array and labels as whole numbers or with astype(str)."
+    "Save the samples as one numeric array, series of different lengths cut or padded to one length, and labels as "
+    "whole numbers or with astype(str)."
 )
 
 
@@ -142,7 +143,7 @@ def regular_array(value: Any, name: str, origin: str) -> np.ndarray:
         raise DataError(f"{origin}: {name} is not a regular array: {error}.") from None
     if array.dtype.kind == "O":
         raise DataError(
-            f"{origin}: {name} holds Python objects. Use one numeric array of equal-sized samples, "
+            f"{origin}: {name} holds Python objects. Use one numeric array of samples of one size, "
             "and for labels whole numbers or astype(str)."
         )
     return array

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from refprotofl.core import DataError
-from refprotofl.core.inputs import InputKind, missing_rows
+from refprotofl.core.inputs import BadSample, InputKind, missing_rows
 from refprotofl.data.array_files import MissingArrays, regular_array
 from refprotofl.data.dataset import Dataset, Inputs, Labels, Owners
 from refprotofl.data.reading import AS_IT_COMES, Reading
@@ -74,6 +74,7 @@ def _some(values: NDArray[np.generic]) -> str:
 
 SPLIT_ARRAYS = ("x_train", "y_train", "x_test", "y_test")
 VOCABULARY = "vocabulary"  # of tokens: entry i is token i + 1
+ROWS = {"train": "rows of x_train", "test": "rows of x_test"}  # positions (n,) in a source that had no split
 KIND = "kind"  # of the samples, where it does not follow from their array
 
 
@@ -105,7 +106,11 @@ def dataset_from_arrays(
     parts = {name: regular_array(arrays[name], name, origin) for name in SPLIT_ARRAYS}
     kind = find_kind_of(parts["x_train"], arrays, reading.kind)
     vocabulary = tuple(str(token) for token in np.ravel(arrays.get(VOCABULARY, ())))
-    found = kind.convert(parts["x_train"], parts["x_test"], origin, reading.code, vocabulary)
+    try:
+        found = kind.convert(parts["x_train"], parts["x_test"], origin, reading.code, vocabulary)
+    except BadSample as problem:
+        rows = arrays.get(ROWS[problem.split])
+        raise problem if rows is None else problem.in_source(rows) from None
     check_alike(kind, found.train, found.test, origin)
     train_labels, test_labels, names = number_labels(parts["y_train"], parts["y_test"], class_names, origin)
     for split, inputs, labels in (("train", found.train, train_labels), ("test", found.test, test_labels)):
@@ -141,7 +146,7 @@ def without_gaps(arrays: Mapping[str, Any], origin: str) -> tuple[dict[str, Any]
         if not len(rows):
             continue
         owner = "client" if split == "train" else "client_test"
-        for name in (f"x_{split}", f"y_{split}", owner, *(("group", "order") if split == "train" else ())):
+        for name in (f"x_{split}", f"y_{split}", owner, ROWS[split], *(("group", "order") if split == "train" else ())):
             if name in arrays:
                 found[name] = np.delete(regular_array(arrays[name], name, origin), rows, axis=0)
         notes.append(f"{origin}: {len(rows):,} {split} samples with a missing value left out.")
@@ -166,8 +171,7 @@ def check_complete(inputs: Inputs, split: str, reading: Reading, origin: str) ->
     rows = [] if reading.missing else missing_rows(inputs).tolist()
     if len(rows):
         more = f", as have {len(rows) - 1:,} more" if len(rows) > 1 else ""
-        more = f", as have {len(rows) - 1:,} more" if len(rows) > 1 else ""
-        raise DataError(f"{origin}: {split} row {rows[0]} has a missing value (NaN){more}; fill it in or remove it.")
+        raise BadSample(origin, split, rows[0], f"has a missing value (NaN){more}; fill it in or remove it.")
 
 
 CLIENT_ARRAYS = ("client", "client_test")  # one entry per training or test sample

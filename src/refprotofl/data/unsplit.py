@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from refprotofl.core import DataError, InputError, stream
 from refprotofl.core.inputs import missing_rows
 from refprotofl.data.array_files import regular_array
+from refprotofl.data.arrays import ROWS
 from refprotofl.data.draws import stratified_split
 from refprotofl.data.reading import Roles
 
@@ -39,6 +40,7 @@ class Unsplit:
     notes: tuple[str, ...] = ()
     feature_names: tuple[str, ...] = ()
     reusable: bool = False  # the inputs' memory may be overwritten
+    rows: Codes | None = None  # (N,) positions in the source, where these are not all of its samples
 
 
 def unsplit_from_arrays(arrays: Mapping[str, Any], roles: Roles, origin: str) -> Unsplit:
@@ -60,9 +62,10 @@ def unsplit_from_arrays(arrays: Mapping[str, Any], roles: Roles, origin: str) ->
         if values is not None and (values.ndim != 1 or len(values) != len(inputs)):
             raise DataError(f"{origin}: {name} has shape {values.shape}; give one value per sample, ({len(inputs)},).")
     if roles.missing == "error" and len(gaps := missing_rows(inputs)):
+        more = f", as have {len(gaps) - 1:,} more" if len(gaps) > 1 else ""
         raise DataError(
-            f"{origin}: sample {gaps[0]} has a missing value (NaN), as have {len(gaps) - 1:,} more; fill them in, or "
-            'set data.missing = "drop" or "mean".'
+            f"{origin}: sample {gaps[0]} has a missing value (NaN){more}; fill it in, or set data.missing = "
+            '"drop" or "mean".'
         )
     return Unsplit(
         inputs,
@@ -114,6 +117,8 @@ def split_arrays(found: Unsplit, origin: str, seed: int) -> tuple[dict[str, Any]
     for name, values in (("group", found.groups), ("order", found.order)):
         if values is not None:
             arrays[name] = values[train]
+    for split, rows in (("train", train), ("test", test)):
+        arrays[ROWS[split]] = rows if found.rows is None else found.rows[rows]
     return {**arrays, "x_train": _compacted(found, train)}, found.notes
 
 
@@ -138,6 +143,7 @@ def _held_out(found: Unsplit, origin: str, seed: int) -> Unsplit:
         test=test[kept],
         groups=None if found.groups is None else found.groups[kept],
         order=None if found.order is None else found.order[kept],
+        rows=kept,
         notes=(*found.notes, note),
     )
 

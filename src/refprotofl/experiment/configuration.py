@@ -3,6 +3,7 @@
 import hashlib
 import json
 import math
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 
 from pydantic import (
@@ -19,6 +20,7 @@ from pydantic import (
 from refprotofl.core import InputError, is_reference, reference_to
 from refprotofl.core.discovery import OWN, check_name
 from refprotofl.experiment.keys import Count, Rate, Scalars, Share, Table, Text, at_most, explain, key, known_of
+from refprotofl.experiment.passed_arrays import data_reference
 from refprotofl.experiment.sections import (
     HASHED_AS,
     Attack,
@@ -64,7 +66,7 @@ class _Keys(Table):
     method: Annotated[str, BeforeValidator(_method_name)] = Field(
         "refprotofl", description="a method's name, or module:Class for one of your own"
     )
-    dataset: Annotated[Text, BeforeValidator(reference_to)] = Field(
+    dataset: Annotated[Text, BeforeValidator(data_reference)] = Field(
         "digits", description="a data set's name, a path, hf:owner/name or module:function"
     )
     train_limit: Count = Field(0, description="training samples used, public set included; 0 for all")
@@ -401,6 +403,24 @@ class _Keys(Table):
     def _named_backbones(self) -> tuple[str, ...]:
         names = self.model.name
         return (names,) if isinstance(names, str) else listed_names(names)
+
+    @classmethod
+    def preset(cls, name: str, **values: Any) -> "Experiment":
+        """Return the experiment of a preset (`quick`, `small`, `full`, `paper`), with other values where given.
+
+        >>> Experiment.preset("quick", rounds=3, train={"lr": 0.1}).rounds
+        3
+        """
+        from refprotofl.experiment.presets import load_experiment
+
+        return load_experiment(preset=name, values=values)
+
+    @classmethod
+    def load(cls, file: Path | str, **values: Any) -> "Experiment":
+        """Return the experiment in a TOML file, with other values where given."""
+        from refprotofl.experiment.presets import load_experiment
+
+        return load_experiment(Path(file).expanduser(), values=values)
 
     @classmethod
     def parse(cls, values: dict[str, Any]) -> Self:

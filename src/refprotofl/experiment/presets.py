@@ -3,13 +3,14 @@
 import copy
 import json
 import tomllib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
 from refprotofl.core import InputError
 from refprotofl.experiment import Experiment, with_kebab_keys
 from refprotofl.experiment.keys import keys, known_of
+from refprotofl.experiment.passed_arrays import data_reference
 
 Nested = dict[str, Any]
 
@@ -36,15 +37,23 @@ PRESETS: dict[str, Nested] = {
 WHOLE = {"name"}  # a table under this key is one value
 
 
-def load_experiment(file: Path | None = None, preset: str | None = None, settings: Sequence[str] = ()) -> Experiment:
-    """Load the experiment that a command line names; neither file nor preset means `quick`."""
+def load_experiment(
+    file: Path | None = None,
+    preset: str | None = None,
+    settings: Sequence[str] = (),
+    values: Mapping[str, Any] | None = None,
+) -> Experiment:
+    """Load the experiment that a command line names; neither file nor preset means `quick`.
+
+    `values` are those of Python, nested like the keys; they override the file as settings do.
+    """
     try:
-        return _load(file, preset, settings)
+        return _load(file, preset, settings, values or {})
     except RecursionError:
         raise InputError("The experiment is invalid: its tables or lists are nested too deeply.") from None
 
 
-def _load(file: Path | None, preset: str | None, settings: Sequence[str]) -> Experiment:
+def _load(file: Path | None, preset: str | None, settings: Sequence[str], given: Mapping[str, Any]) -> Experiment:
     if file is None and preset is None:
         preset = "quick"
     values: dict[str, Any] = {}
@@ -54,11 +63,21 @@ def _load(file: Path | None, preset: str | None, settings: Sequence[str]) -> Exp
         values = copy.deepcopy(PRESETS[preset])
     if file is not None:
         _merge(values, with_kebab_keys(read_toml(file)), _rivals())
+    _merge(values, with_kebab_keys(_named(given)), _rivals())
     _merge(values, read_settings(settings), _rivals())
     public = values.get("public")
     if isinstance(public, dict) and {"coverage", "classes"} <= public.keys():
         raise InputError("[public] accepts coverage or classes, not both: remove one of them.")
     return Experiment.parse(values)
+
+
+def _named(given: Mapping[str, Any]) -> Nested:
+    """Return the values with a name in place of arrays, which are neither merged nor copied."""
+    named = {**given, **({"dataset": data_reference(given["dataset"])} if "dataset" in given else {})}
+    for table in ("public", "test"):
+        if isinstance(named.get(table), dict) and "dataset" in named[table]:
+            named[table] = {**named[table], "dataset": data_reference(named[table]["dataset"])}
+    return named
 
 
 def read_settings(settings: Sequence[str]) -> Nested:

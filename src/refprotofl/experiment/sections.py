@@ -10,6 +10,7 @@ from refprotofl.core import reference_to
 from refprotofl.core.discovery import OWN, check_name
 from refprotofl.core.inputs import InputKind
 from refprotofl.experiment.keys import Count, Rate, Share, Switch, Table, Weight, at_most, key
+from refprotofl.experiment.passed_arrays import data_reference
 from refprotofl.experiment.schedules import Steps, rate_factor
 from refprotofl.methods import compressors
 
@@ -202,7 +203,7 @@ class Public(Table):
         None, "the covered classes by number, instead of coverage", rival="coverage"
     )
     train_on: Switch = Field(False, description="whether clients train on the public samples too")
-    dataset: str = key(
+    dataset: Annotated[str, BeforeValidator(data_reference)] = key(
         "",
         "the source of the public samples, as for dataset; empty to hold them out of the clients' data",
         enters="changed",
@@ -210,7 +211,7 @@ class Public(Table):
 
 
 class Test(Table):
-    dataset: str = key(
+    dataset: Annotated[str, BeforeValidator(data_reference)] = key(
         "", "the source of the test samples, as for dataset; empty for the data set's own", enters="changed"
     )
 

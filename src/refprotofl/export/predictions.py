@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from refprotofl.core import InputError, for_csv, one_compute_thread
 from refprotofl.data.dataset import Inputs, Labels
 from refprotofl.evaluation import Confusion, backbone_features, confusion, per_class_accuracy
-from refprotofl.export.sources import Source, read_source
+from refprotofl.export.sources import Source, read_samples, read_source
 from refprotofl.export.trained_model import TrainedModel, load_trained
 from refprotofl.models import SplitModel
 from refprotofl.records import seen_from, write_whole
@@ -66,8 +66,12 @@ class Predictions:
         return rows
 
 
-def predict(trained: TrainedModel, source: str | Path, data_dir: Path | None = None) -> Predictions:
-    """Predict for a .npz or .npy file, an image, a folder of images, or a data set's test split."""
+def predict(
+    trained: TrainedModel, source: str | Path | NDArray[np.generic], data_dir: Path | None = None
+) -> Predictions:
+    """Predict for samples, a .npz or .npy file, an image, a folder of images, or a data set's test split."""
+    if isinstance(source, np.ndarray):
+        return _predict(trained, read_samples(source, trained.experiment))
     return _predict(trained, read_source(source, trained.experiment, data_dir, seen_from(trained.folder)))
 
 

@@ -82,6 +82,11 @@ def read_source(
     return _test_split(text, run)
 
 
+def read_samples(values: NDArray[np.generic], experiment: Experiment) -> Source:
+    """Read samples (N, …) that are in memory, in the form that the experiment's models take."""
+    return _from_array(Path("the samples"), values, _RunData(experiment, None, reading_of(experiment, None)))
+
+
 def _file(path: Path, run: _RunData) -> Source:
     if path.suffix.lower() in ARRAY_FILES:
         images = _read_array(path)

@@ -16,8 +16,9 @@ EIGHT_BITS = (
     "Images are stored in 8 bits: scale them to whole numbers 0..255, by their range (4095, 65535, …), "
     "which only you know"
 )
-NORMALISED = (
-    "Undo any normalisation before saving: it is done here. Numbers that are not pixels need data.kind, such as series"
+NOT_PIXELS = (
+    'Set data.kind = "series" for (N, channels, steps); images are saved before they are normalised, as 0..255 or as '
+    "floats in 0..1"
 )
 PART = 4096  # images that are converted at a time
 
@@ -69,11 +70,11 @@ def bring_to_uint8(
     low = min(float(train.min()), float(test.min()))
     high = max(float(train.max()), float(test.max()))
     if not (low >= 0 and high <= 255):  # so written, NaN is refused too
-        undo = NORMALISED if train.dtype.kind == "f" else EIGHT_BITS
-        raise DataError(
-            f"{origin}: pixel values run from {low:g} to {high:g}; they must be in 0..255, "
-            f"or as floats in 0..1. {undo}."
-        )
+        if train.dtype.kind == "f":
+            raise DataError(
+                f"{origin}: the values of x run from {low:g} to {high:g}, so they are no pixels. {NOT_PIXELS}."
+            )
+        raise DataError(f"{origin}: pixel values run from {low:g} to {high:g}; they must be in 0..255. {EIGHT_BITS}.")
     unit_floats = train.dtype.kind == "f" and high <= 1
     black_and_white = train.dtype.kind == test.dtype.kind == "b"
     scale = 255.0 if unit_floats or black_and_white else 1.0
@@ -83,7 +84,7 @@ def bring_to_uint8(
     if not unit_floats:
         raise DataError(
             f"{origin}: pixel values are fractions and run from {low:g} to {high:g}. Floats must be in 0..1, or be "
-            "whole numbers in 0..255."
+            'whole numbers in 0..255; series, (N, channels, steps), need data.kind = "series".'
         )
     note = f"{origin}: images have more precision than the 8 bits that they are stored in; they were rounded to 1/255."
     return train_pixels, test_pixels, (note,)

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from refprotofl.core import DataError, counted
-from refprotofl.core.inputs import Array, Converted, Facts, InputKind, Shape, Summary, TextCode
+from refprotofl.core.inputs import Array, BadSample, Converted, Facts, InputKind, Shape, Summary, TextCode
 
 PADDING, UNKNOWN, FIRST = 0, 1, 2
 MOST_TOKENS = 1 << 16  # in a vocabulary
@@ -49,7 +49,7 @@ class Tokens(InputKind):
             raise DataError(f"{origin}: train inputs are {train.dtype} and test inputs {test.dtype}; use one type.")
         if train.dtype.kind in "US":
             return _from_texts(train, test, origin, code)
-        known = tuple(vocabulary) or _numbers(train, test)
+        known = tuple(vocabulary) or _numbers(origin, train, test)
         first = _from_numbers(train, "train", origin, len(known))
         second = _from_numbers(test, "test", origin, len(known))
         length = code.length or max(first.shape[1], second.shape[1])
@@ -150,7 +150,7 @@ def _split_all(texts: Array, split: str, origin: str, unit: str) -> list[list[st
     found = [split_text(text, unit) for text in texts.tolist()]
     empty = next((row for row, tokens in enumerate(found) if not tokens), None)
     if empty is not None:
-        raise DataError(f"{origin}: {split} row {empty} is an empty text: remove the row or fill in its text.")
+        raise BadSample(origin, split, empty, "is an empty text: remove it or fill in its text.")
     return found
 
 
@@ -173,16 +173,16 @@ def _from_numbers(array: Array, split: str, origin: str, known: int) -> Array:
         (array[:, :1] == 0, "no tokens"),
     ):
         if wrong.any():
-            raise DataError(f"{origin}: {split} row {int(wrong.any(axis=1).argmax())} has {reason}. {FORM}")
+            raise BadSample(origin, split, int(wrong.any(axis=1).argmax()), f"has {reason}. {FORM}")
     numbers = array.astype(np.int64)
     return np.where(numbers > 0, numbers + FIRST - 1, PADDING)
 
 
-def _numbers(*splits: Array) -> tuple[str, ...]:
+def _numbers(origin: str, *splits: Array) -> tuple[str, ...]:
     """Return the numbers 1..V as the names of tokens that have none."""
     most = max((int(one.max()) for one in splits if one.size and one.dtype.kind in "ui"), default=0)
     if most > MOST_TOKENS:
-        raise DataError(f"there is a token {most:,}; at most {MOST_TOKENS:,} are allowed.")
+        raise DataError(f"{origin} has the token {most:,}: number the tokens from 1, up to {MOST_TOKENS:,}.")
     return tuple(str(number) for number in range(1, most + 1))
 
 

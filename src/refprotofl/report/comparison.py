@@ -1,11 +1,11 @@
 """Rows of a comparison: each method over its seeds, on the same partitions, initial weights and cohorts."""
 
 import math
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import combinations
 from statistics import fmean
-from typing import TypeVar
+from typing import Literal, TypeVar
 
 from refprotofl.evaluation import METRICS, PROTOCOLS
 from refprotofl.experiment import Experiment
@@ -16,6 +16,7 @@ from refprotofl.report.costs import words
 from refprotofl.report.statistics import Estimate, Paired, Spread, Verdict, estimate, holm, paired, spread, verdict
 from refprotofl.studies import Point, Result, Trial
 
+Way = Literal["uplink", "downlink", "one_off"]
 _Run = TypeVar("_Run")
 _Value = TypeVar("_Value")
 
@@ -80,6 +81,7 @@ class OverSeeds:
     privacy: Spent | None = None  # the largest epsilon of all seeds, if anything is protected
     against: Against | None = None  # None for the baseline itself
     to_target: ToTarget | None = None  # if one was asked for
+    bytes_by_seed: dict[str, dict[int, int]] = field(default_factory=dict)  # as `bytes`, without their total
     validation: float = 0.0  # share of their samples that clients held out and were scored on; 0: the test set
     subset: int | None = None  # of the test samples, where evaluations before the last round did not score all
     protocol: str = ""  # the table leads with it, if one was asked for
@@ -178,6 +180,7 @@ def _over_seeds(name: str, runs: list[tuple[Trial, Result]], evaluations: int) -
         last={protocol: estimate(found) for protocol, found in ends.items()},
         evaluations=evaluations,
         subset=max((point["subset"] for curve in curves for point in curve if "subset" in point), default=None),
+        bytes_by_seed=_bytes_by_seed(summaries),
         bytes=_bytes(summaries.values()),
         local_epochs=fmean(_epochs(summary) for summary in summaries.values()),
         steps=_steps(summaries.values()),
@@ -248,6 +251,13 @@ def _bytes(summaries: Collection[Summary]) -> dict[str, float]:
         "one_off": fmean(one["one_off"]["payload_bytes"] for one in traffic),
     }
     return {**means, "total": sum(means.values())}
+
+
+def _bytes_by_seed(summaries: Mapping[int, Summary]) -> dict[str, dict[int, int]]:
+    """Return the bytes of each run by direction and seed."""
+    sent = {seed: summary["communication"] for seed, summary in summaries.items()}
+    ways: tuple[Way, ...] = ("uplink", "downlink", "one_off")
+    return {way: {seed: one[way]["payload_bytes"] for seed, one in sent.items()} for way in ways}
 
 
 def _epochs(summary: Summary) -> int:

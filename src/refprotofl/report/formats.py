@@ -1,10 +1,11 @@
 """The formats of a comparison: the columns of its tables, Markdown, LaTeX, CSV and JSON."""
 
 import json
-from collections.abc import Callable, Iterable, Sequence
-from typing import Any
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from typing import Any, Protocol
 
-from refprotofl.core import counted, percent, size
+from refprotofl.core import InputError, counted, percent, size
 from refprotofl.evaluation import METRICS, PROTOCOLS
 from refprotofl.privacy import epsilon_cell, epsilon_meaning
 from refprotofl.report.comparison import Difference, OverSeeds, ToTarget, headline, shared_protocols, with_two_models
@@ -138,7 +139,7 @@ def accuracies(rows: Sequence[OverSeeds]) -> Cells:
     Protocols that only some rows have are the last columns.
     """
     first, by_client = headline(rows), _by_client(rows)
-    protocols = {one: [with_interval(row.accuracy.get(one)) for row in rows] for one in _protocols(rows)}
+    protocols = {one: [with_interval(row.accuracy.get(one)) for row in rows] for one in protocols_of(rows)}
     columns = {
         "shares": [row.share for row in rows],
         first: [with_interval(row.accuracy.get(first)) for row in rows],
@@ -351,22 +352,64 @@ def _over_seeds(values: dict[int, Any]) -> str:
     return ", ".join(f"{value} (seed {seed})" for seed, value in shown.items())
 
 
-def as_json(rows: Sequence[OverSeeds], title: str = "") -> str:
+def long_form(rows: Sequence[OverSeeds]) -> list[dict[str, object]]:
+    """Return a record for each row, seed and protocol, as data frames and plotting libraries take them."""
+    return [
+        {"method": row.name, "share": row.share, "seed": seed, "protocol": protocol, "accuracy": accuracy}
+        | {f"{key}_bytes": by_seed.get(seed) for key, by_seed in row.bytes_by_seed.items()}
+        | {"run": row.runs[place]}
+        for row in rows
+        for protocol, values in row.values.items()
+        for place, (seed, accuracy) in enumerate(values.items())
+    ]
+
+
+def as_long_csv(rows: Sequence[OverSeeds], title: str = "", columns: Sequence[str] = ()) -> str:
+    return csv_of(long_form(rows))
+
+
+def as_json(rows: Sequence[OverSeeds], title: str = "", columns: Sequence[str] = ()) -> str:
     return json.dumps([nested(row, headline(rows)) for row in rows], indent=2) + "\n"
 
 
-def as_csv(rows: Sequence[OverSeeds], title: str = "") -> str:
+def as_csv(rows: Sequence[OverSeeds], title: str = "", columns: Sequence[str] = ()) -> str:
     """Return CSV of plain numbers: accuracies from 0 to 1, and bytes."""
-    lines = [{**flat(row, _protocols(rows)), "notes": "; ".join(footnotes([row]))} for row in rows]
+    lines = [{**flat(row, protocols_of(rows)), "notes": "; ".join(footnotes([row]))} for row in rows]
     return csv_of(lines)
 
 
-def as_markdown(rows: Sequence[OverSeeds], title: str) -> str:
-    return table_as_markdown(comparison_table(rows, title))
+def as_markdown(rows: Sequence[OverSeeds], title: str, columns: Sequence[str] = ()) -> str:
+    return table_as_markdown(picked_table(rows, title, columns))
 
 
-def as_latex(rows: Sequence[OverSeeds], title: str) -> str:
-    return table_as_latex(comparison_table(rows, title))
+def as_latex(rows: Sequence[OverSeeds], title: str, columns: Sequence[str] = ()) -> str:
+    return table_as_latex(picked_table(rows, title, columns))
+
+
+def picked_table(rows: Sequence[OverSeeds], title: str, columns: Sequence[str] = ()) -> Table:
+    """Return the comparison as a table, of all columns or of those named in their order, after the method's."""
+    whole = comparison_table(rows, title)
+    if not columns:
+        return whole
+    places = [0, *(_place(one, whole.headings, headline(rows)) for one in columns)]
+    picked = tuple(tuple(line[place] for place in places) for line in whole.rows)
+    headings = tuple(whole.headings[place] for place in places)
+    kept = ("headline", "bold", "†", *(heading.split()[0] for heading in headings[1:]))
+    notes = tuple(note for note in whole.notes if note.startswith(kept))
+    left = 1 + ("shares" in headings[1:2])
+    return replace(whole, headings=headings, rows=picked, notes=notes, left=left, narrow=True)
+
+
+def _place(column: str, headings: Sequence[str], first: str) -> int:
+    """Return the place of a column by its heading, as it is or in kebab-case; `headline` is the headline protocol's."""
+    wanted = first if column == "headline" else column
+    names = [heading.lower().replace(" ", "-").replace("_", "-") for heading in headings]
+    spelt = wanted.strip().lower().replace(" ", "-").replace("_", "-")
+    spelt = "last" if spelt.startswith("last") else spelt
+    names = ["last" if name.startswith("last-") else name for name in names]
+    if spelt not in names[1:]:
+        raise InputError(f"--columns {column}: there is no such column; columns: headline, {', '.join(names[1:])}.")
+    return names.index(spelt, 1)
 
 
 def comparison_table(rows: Sequence[OverSeeds], title: str, name: str = "comparison") -> Table:
@@ -406,13 +449,19 @@ def _beneath(rows: Sequence[OverSeeds]) -> list[str]:
     return [*legend(rows), *marks, *footnotes(rows)]
 
 
-FORMATS: dict[str, Callable[[Sequence[OverSeeds], str], str]] = {
+class Writer(Protocol):
+    def __call__(self, rows: Sequence[OverSeeds], title: str, columns: Sequence[str] = ()) -> str: ...
+
+
+FORMATS: dict[str, Writer] = {
     "markdown": as_markdown,
     "latex": as_latex,
     "csv": as_csv,
+    "csv-long": as_long_csv,
     "json": as_json,
 }
 
 
-def _protocols(rows: Sequence[OverSeeds]) -> list[str]:
+def protocols_of(rows: Sequence[OverSeeds]) -> list[str]:
+    """Return the protocols that any row has."""
     return [protocol for protocol in PROTOCOLS if any(protocol in row.accuracy for row in rows)]

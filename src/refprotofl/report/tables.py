@@ -36,6 +36,7 @@ class Table:
     records: tuple[dict[str, Any], ...] = ()  # the same as plain numbers, one record per line
     notes: tuple[str, ...] = ()
     left: int = 1
+    narrow: bool = False  # in LaTeX: set for one column of a paper
     about: dict[str, Any] = field(default_factory=dict)  # the origin of the numbers, for JSON
 
 
@@ -57,6 +58,7 @@ def as_latex(table: Table) -> str:
         [
             r"\begin{table}",
             rf"\caption{{{for_latex(table.title)}}}",
+            *([r"\centering\small\setlength{\tabcolsep}{3pt}"] if table.narrow else []),
             rf"\begin{{tabular}}{{{columns}}}",
             r"\toprule",
             shown[0],

@@ -188,6 +188,14 @@ def _is_first(figure: Figure) -> bool:
     return figure.kind != "lines" or figure.name.startswith(FIRST_CURVES)
 
 
+def page_path(places: Sequence[Path], asked: Path | None) -> Path:
+    """Return the path of a page: the one asked for, else report.html in the folder, or here for several."""
+    path = asked or (places[0] / "report.html" if len(places) == 1 and places[0].is_dir() else Path("report.html"))
+    if path.suffix.lower() not in (".html", ".htm"):
+        raise InputError(f"--out {path}: the report is an HTML page. Name a .html file.")
+    return path
+
+
 def write_page(page: Page, path: Path) -> None:
     """Write the page atomically, shrunk to the size limit if needed."""
     data = b""

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from refprotofl.core import for_file_name
+from refprotofl.core import InputError, for_file_name
 from refprotofl.report.page.elements import Cell, Figure, Form, words
 from refprotofl.report.pictures.embedding import COLOURS as CLASS_COLOURS
 from refprotofl.report.pictures.labels import Named, name_points
@@ -17,22 +17,43 @@ if TYPE_CHECKING:
 
 SUFFIXES = (".png", ".pdf", ".svg")
 MARKERS = "os^DvP*X<>"
+NARROW = 5.0  # inches, below which texts are smaller
 MOST_NAMED = 40  # tick labels on an axis
 
 
-def draw_figures(figures: Sequence[Figure], folder: Path, suffixes: Sequence[str] = SUFFIXES) -> list[Path]:
+# Widths of a figure in inches: of a column, and of the whole text.
+WIDTHS = {"ieee": 3.5, "ieee-text": 7.16, "icml": 3.25, "icml-text": 6.75, "neurips": 5.5, "acm": 3.33, "acm-text": 7.0}
+
+
+def read_width(text: str) -> float:
+    """Return inches: those of a paper's column, or a number."""
+    try:
+        width = WIDTHS.get(text) or float(text)
+    except ValueError:
+        width = 0.0
+    if not 1 <= width <= 20:
+        raise InputError(f"--width {text}: allowed are {', '.join(WIDTHS)}, or 1 to 20 inches.")
+    return width
+
+
+def draw_figures(
+    figures: Sequence[Figure], folder: Path, suffixes: Sequence[str] = SUFFIXES, width: float | None = None
+) -> list[Path]:
+    """Draw figures in every format, of their own width or of this many inches, and return the paths."""
     written = []
     for figure in figures:
         for suffix in suffixes:
             path = folder / f"{for_file_name(figure.name)}{suffix}"
-            draw_figure(figure, path)
+            draw_figure(figure, path, width)
             written.append(path)
     return written
 
 
-def draw_figure(figure: Figure, path: Path) -> None:
+def draw_figure(figure: Figure, path: Path, width: float | None = None) -> None:
     tall = figure.kind in ("heat", "bubbles") or figure.label is not None
-    with open_figure(path, 7.6 if figure.kind == "frontier" else 5.6, 4.6 if tall else 3.6) as drawn:
+    own = (7.6 if figure.kind == "frontier" else 5.6, 4.6 if tall else 3.6)
+    wide, high = own if width is None else (width, max(2.2, width * own[1] / own[0]))
+    with open_figure(path, wide, high, small=wide < NARROW) as drawn:
         axes = drawn.subplots()
         _DRAW[figure.kind](axes, figure)
         if figure.kind not in ("heat", "bubbles"):
@@ -40,10 +61,12 @@ def draw_figure(figure: Figure, path: Path) -> None:
             _format(axes.yaxis, figure.column(figure.y).form)
         if figure.kind in ("lines", "dots", "frontier"):
             _format(axes.xaxis, figure.column(figure.x).form)
-        drawn.suptitle(figure.title, x=0.01, ha="left", color=INK, fontsize=10)
+        if width is None:  # a paper has a caption instead
+            drawn.suptitle(figure.title, x=0.01, ha="left", color=INK, fontsize=10)
         handles, names = axes.get_legend_handles_labels()
         if len(names) > 1:
-            drawn.legend(handles, names, loc="outside lower center", ncols=4, frameon=False, fontsize=8)
+            columns = 4 if wide >= NARROW else 2
+            drawn.legend(handles, names, loc="outside lower center", ncols=columns, frameon=False, fontsize=8)
         if figure.kind == "frontier":
             name_points(drawn, axes, _frontier_names(figure))
 

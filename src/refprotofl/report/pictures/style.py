@@ -25,14 +25,15 @@ def check_suffix(path: Path) -> None:
 
 
 @contextmanager
-def open_figure(path: Path, width: float, height: float) -> Iterator["Figure"]:
-    """Yield a figure of this size in inches; it is written to a .png, .pdf or .svg at the end."""
+def open_figure(path: Path, width: float, height: float, small: bool = False) -> Iterator["Figure"]:
+    """Yield a figure of this size in inches, with `small` texts or usual ones; it is written to a file at the end."""
     check_suffix(path)
     # Without pyplot there is no global state and no display is asked for.
     from matplotlib import rc_context
     from matplotlib.figure import Figure
 
-    looks: dict[Any, Any] = {"svg.hashsalt": "refprotofl", "font.size": 9, "text.color": INK, "axes.labelcolor": INK}
+    looks: dict[Any, Any] = {"svg.hashsalt": "refprotofl", "font.size": 7 if small else 9}
+    looks |= {"text.color": INK, "axes.labelcolor": INK}
     with rc_context({**looks, "text.parse_math": False}):  # a class may be called $x$
         figure = Figure(figsize=(width, height), layout="constrained")
         yield figure

@@ -11,7 +11,7 @@ from functools import cached_property
 from pathlib import Path
 
 from refprotofl.core import InputError, read_whole
-from refprotofl.experiment import Experiment
+from refprotofl.experiment import Experiment, load_experiment
 from refprotofl.experiment.configuration import VALIDATION
 from refprotofl.federation import prepare
 from refprotofl.methods import find_method
@@ -181,6 +181,17 @@ class Request:
 
     def command(self, candidate: Candidate, data: Path | None) -> list[str]:
         """Return the command that runs the candidate by itself and scores it on the test set."""
+        base = self.base
+        words = ["refprotofl", "run", *([str(base.file)] if base.file else [])]
+        words += ["--preset", base.preset] if base.preset else []
+        words += ["--data", str(data)] if data else []
+        return [*words, *(word for one in self._keys_alone(candidate) for word in ("--set", one))]
+
+    def alone(self, candidate: Candidate) -> Experiment:
+        """Return the experiment that the command runs."""
+        return load_experiment(self.base.file, self.base.preset, self._keys_alone(candidate))
+
+    def _keys_alone(self, candidate: Candidate) -> list[str]:
         method, switches = read_switches(candidate.method)
         schedule = candidate.schedule
         own = [f"method={method}", *switches]
@@ -190,10 +201,7 @@ class Request:
         keys = [*(one for one in base.settings if _key(one) not in named), *own]
         if replace(base, settings=tuple(keys)).experiment(Row(method, method), self.seeds[0]).validation:
             keys.append("validation=0")
-        words = ["refprotofl", "run", *([str(base.file)] if base.file else [])]
-        words += ["--preset", base.preset] if base.preset else []
-        words += ["--data", str(data)] if data else []
-        return [*words, *(word for one in keys for word in ("--set", one))]
+        return keys
 
     @property
     def searched(self) -> Experiment:

@@ -7,7 +7,7 @@ from typing import Any
 
 from refprotofl.core import counted, percent, size
 from refprotofl.records import make_folders, write_whole
-from refprotofl.report import Blocks, Entry, Table, estimate, paired
+from refprotofl.report import Blocks, Entry, Table, estimate, paired, write_table
 from refprotofl.studies.frontier.candidates import Request
 from refprotofl.studies.frontier.front import CandidateResult, Frontier
 
@@ -108,6 +108,13 @@ def plain(request: Request, found: Frontier, data: Path | None) -> dict[str, Any
 def command(request: Request, found: Frontier, data: Path | None) -> str | None:
     """Return the command that runs the winner."""
     return None if found.winner is None else shlex.join(request.command(found.winner.candidate, data))
+
+
+def write_tables(request: Request, found: Frontier) -> Table:
+    """Write the table in all formats, and return it."""
+    table = table_of(request, found)
+    write_table(request.out / "tables", table)
+    return table
 
 
 def write_record(request: Request, found: Frontier, data: Path | None) -> Path:

@@ -7,7 +7,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
-from refprotofl.core import Link, size
+from pydantic import TypeAdapter, ValidationError
+
+from refprotofl.core import InputError, Link, read_link, read_whole, size
+from refprotofl.experiment import Bytes
 from refprotofl.records import Event, Summary, read_events, read_traffic
 from refprotofl.wire import encode
 
@@ -160,6 +163,29 @@ class Deadline:
         waiting = self.link.latency * sent.messages / each
         once = 8 * sent.once / max(sent.joined, 1) / self.link.down
         return ((a_round + waiting) * sent.rounds + once) / self.seconds
+
+
+def read_limit(budget: str | None, round_budget: str | None, link: str | None, deadline: float | None) -> Limit:
+    """Return the one limit of three that was given."""
+    if sum((budget is not None, round_budget is not None, link is not None or deadline is not None)) != 1:
+        raise InputError("Give one limit: --budget, --round-budget, or --link with --deadline.")
+    if budget is not None:
+        return Total(_read_bytes("--budget", budget))
+    if round_budget is not None:
+        return EachRound(_read_bytes("--round-budget", round_budget))
+    if link is None or deadline is None:
+        raise InputError("--link and --deadline need each other.")
+    if not math.isfinite(deadline):
+        raise InputError(f"--deadline {deadline}: allowed are seconds, such as 3600.")
+    return Deadline(read_link(link), link, deadline)
+
+
+def _read_bytes(option: str, text: str) -> int:
+    try:
+        number = read_whole(text)
+        return TypeAdapter(Bytes).validate_python(text if number is None else number)
+    except ValidationError:
+        raise InputError(f"{option} {text}: allowed are sizes such as '10 MB', '900 B' or '64 KiB'.") from None
 
 
 def message_within(limit: Limit, rounds: int, participants: int, closing: int, free: bool, late: bool = False) -> int:

@@ -35,12 +35,12 @@ class Request:
     @cached_property
     def experiment(self) -> Experiment:
         """The experiment of the first method and seed, without anything that is searched."""
-        return self._validated.experiment(_row(self.methods[0]), self.seeds[0])
+        return self._validated.experiment(row_of(self.methods[0]), self.seeds[0])
 
     @cached_property
     def _validated(self) -> Base:
         """The base with validation data held out: a search never scores the test set."""
-        first = self.base.experiment(_row(self.methods[0]), self.seeds[0])
+        first = self.base.experiment(row_of(self.methods[0]), self.seeds[0])
         return self.base if first.validation else self.base.under(f"validation={VALIDATION}")
 
     def search(self, method: str) -> Search:
@@ -49,14 +49,15 @@ class Request:
 
     def trial(self, method: str, configuration: Configuration, seed: int) -> Trial:
         base = self._validated.under(f"rounds={configuration.rounds}")
-        trial = base.trial(_row(method, configuration.typed), seed, self.out / "runs")
+        trial = base.trial(row_of(method, configuration.typed), seed, self.out / "runs")
         return rung(trial, self.experiment.rounds)
 
     def over_seeds(self, method: str, configuration: Configuration) -> list[Trial]:
         return [self.trial(method, configuration, seed) for seed in self.seeds]
 
 
-def _row(method: str, settings: Sequence[str] = ()) -> Row:
+def row_of(method: str, settings: Sequence[str] = ()) -> Row:
+    """Return the row of a method with these settings."""
     return Row(":".join([method, *settings]), method, tuple(settings))
 
 
