@@ -65,7 +65,8 @@ class Pair:
 
     def parts(self) -> int:
         """Return how many parts of payloads have crossed."""
-        return sum(data[0] & 7 == PAYLOAD_PART for _, data in self.broker.crossed if data)
+        said = [data for topic, data in self.broker.crossed if data and not Topics().is_presence(topic)]
+        return sum(data[0] & 7 == PAYLOAD_PART for data in said)
 
     def say(self, frame: frames.Frame | bytes, session: bytes | None = None) -> None:
         """Send something as the node."""

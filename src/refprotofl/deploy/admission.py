@@ -3,6 +3,7 @@
 import json
 import re
 from dataclasses import asdict, dataclass, replace
+from functools import lru_cache
 from pathlib import Path
 
 from cryptography import x509
@@ -70,6 +71,13 @@ def read_admissions(site: Site) -> Admissions:
     path = _path(site)
     if not check_file(path):
         return Admissions({}, [])
+    found = path.stat()
+    return _parse(path, (found.st_ino, found.st_mtime_ns, found.st_size))
+
+
+@lru_cache(maxsize=8)
+def _parse(path: Path, version: tuple[int, int, int]) -> Admissions:
+    """Read the file once for each version of it: a run looks up every node again and again."""
     try:
         return _KEPT.validate_json(read_file(path), strict=True)
     except (OSError, ValidationError):

@@ -69,7 +69,7 @@ class SampleNoise:
         There are as many steps as without noise; at a batch probability of 1 / steps a sample is used once on average.
         """
         if isinstance(self._streams, OwnEntropy):
-            order = self._draw("batches")  # epsilon relies on it that nobody knows which samples are in a batch
+            order = self._draw("batches")  # the accountant assumes that the members of a batch are secret
         steps = table.steps_per_epoch(len(samples))
         for _ in range(table.steps(len(samples))):
             rows = samples.rows[torch.from_numpy(order.random(len(samples)) < 1 / steps)]
