@@ -129,9 +129,7 @@ def _signature(name: str, value: object) -> str:
 def _docstring(value: object) -> str:
     text = inspect.getdoc(value) or ""
     return (
-        re.sub(r"(?m)^((?: {4}|>>> ).*(?:\n(?: {4}|>>> |$).*)*)", r"```pycon\n\1\n```", text)
-        if ">>>" in text
-        else text
+        re.sub(r"(?m)^((?: {4}|>>> ).*(?:\n(?: {4}|>>> |$).*)*)", r"```pycon\n\1\n```", text) if ">>>" in text else text
     )
 
 
