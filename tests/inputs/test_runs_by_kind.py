@@ -153,7 +153,7 @@ def test_the_last_token_is_the_output_where_it_is_asked_for() -> None:
 
 
 def test_the_last_token_is_for_transformers() -> None:
-    with pytest.raises(InputError, match='has model.pool = "last", which is for model.name = "transformer"'):
+    with pytest.raises(InputError, match=r'has model\.pool = "last", which is for model\.name = "transformer"'):
         Experiment.parse({"model": {"name": "cnn", "pool": "last"}})
 
 
