@@ -31,7 +31,8 @@ class Downlink:
     """
 
     names: ClassVar[tuple[str, ...]] = ()  # the attributes that must outlive a round
-    initial: str = ""  # fingerprint of the weights that clients have from the seed; empty: they are sent
+    derived: str = ""  # fingerprint of the weights that follow from the seed
+    initial: str = ""  # the same where clients derive them; empty: they are sent
 
     @property
     def state(self) -> State:

@@ -136,7 +136,7 @@ class CompressedDownlink(StepDownlink):
         return decode(self.step.numpy().tobytes()) if len(self.step) else None
 
     def missed_steps(self, held: int, round: int, name: str) -> Message | None:
-        first = 1 if held == NONE_HELD and self.missed.from_seed else held
+        first = 1 if held == NONE_HELD and self.missed.from_seed and self.initial else held
         steps = self.missed.since(first, round - 1) if first != NONE_HELD else None
         if steps is None or len(steps) + len(self.encoded_step()) >= self.missed.whole:
             return None
@@ -157,7 +157,7 @@ class CompressedDownlink(StepDownlink):
         """Keep the last step, which led to the broadcast of `round`, for clients that hold an earlier one."""
         unheld = bool((self.holds == NONE_HELD).any())
         if round == 1:
-            self.missed.from_seed = unheld and bool(self.initial) and fingerprint(reference) == self.initial
+            self.missed.from_seed = unheld and fingerprint(reference) == self.derived
             return
         self.missed.from_seed &= unheld
         late = [int(held) for held in self.holds if held < round and (held != NONE_HELD or self.missed.from_seed)]

@@ -25,7 +25,8 @@ def field(size: int) -> Dense:
 
 def split(joined: Tensor, fields: Fields) -> list[ValidatedMessage]:
     """Return the messages in a field of missed steps (bytes,); each must have these fields."""
-    left, found = joined.numpy().tobytes(), []
+    left = joined.numpy().tobytes()
+    found: list[ValidatedMessage] = []
     while left:
         length = int.from_bytes(left[:_PREFIX], "little")
         step, left = left[_PREFIX : _PREFIX + length], left[_PREFIX + length :]
@@ -60,14 +61,14 @@ class MissedSteps:
     def since(self, base: int, end: int) -> Tensor | None:
         """Return the steps from broadcast `base` to broadcast `end` (bytes,); None if one of them is not kept."""
         count = end - base
-        if count > len(self._steps) or self._base + len(self._steps) != end:
+        if count and (count > len(self._steps) or self._base + len(self._steps) != end):
             return None
         joined = b"".join(self._steps[len(self._steps) - count :])
         return torch.from_numpy(np.frombuffer(joined, np.uint8).copy())
 
     @property
     def state(self) -> State:
-        """What must outlive a round: nothing while all clients hold the last broadcast."""
+        """The part that must outlive a round: nothing while all clients hold the last broadcast."""
         found: State = {"from_seed": 1} if self.from_seed else {}
         if self._steps:
             joined = np.frombuffer(b"".join(self._steps), np.uint8).copy()
