@@ -22,7 +22,7 @@ def sources() -> list[Path]:
 
 def pages() -> list[Path]:
     root = Path(__file__).parents[2]
-    return sorted([root / "README.md", root / "CONTRIBUTING.md", *root.glob("docs/**/*.md")])
+    return sorted([root / "README.md", root / "CHANGELOG.md", root / "CONTRIBUTING.md", *root.glob("docs/**/*.md")])
 
 
 def allowed_removed(text: str) -> str:
