@@ -7,6 +7,7 @@ A page's blocks run in order, in a new folder that looks like a checkout. A comm
     <!-- output -->            a text block: the output of the block before it, with numbers within a tenth
 """
 
+import ast
 import json
 import os
 import re
@@ -140,10 +141,22 @@ def test_blocks_run(page: str, tmp_path: Path) -> None:
             pytest.fail(f"{place}: {error}", pytrace=False)
 
 
+SHOW = """
+def show(value):
+    print(getattr(value, "_repr_html_", value.__repr__)()[:1000])
+"""
+
+
 def cells(notebook: Path) -> str:
-    """Return the code of a notebook as one script."""
-    content = json.loads(notebook.read_text(encoding="utf-8"))
-    return "\n\n".join("".join(cell["source"]) for cell in content["cells"] if cell["cell_type"] == "code")
+    """Return the code of a notebook as one script that shows the value of each cell."""
+    script = [SHOW]
+    for cell in json.loads(notebook.read_text(encoding="utf-8"))["cells"]:
+        if cell["cell_type"] == "code":
+            tree = ast.parse("".join(cell["source"]))
+            if isinstance(last := tree.body[-1], ast.Expr):
+                tree.body[-1] = ast.parse(f"show({ast.unparse(last)})").body[0]
+            script.append(ast.unparse(tree))
+    return "\n\n".join(script)
 
 
 @pytest.mark.parametrize("notebook", sorted(ROOT.glob("examples/*.ipynb")), ids=lambda file: file.name)

@@ -121,7 +121,7 @@ def _signature(name: str, value: object) -> str:
         if one.default is inspect.Parameter.empty or isinstance(one.default, str | int | float | tuple | None)
         else f"{one.name}=…"
         for one in parameters
-        if one.name not in ("self", "data")
+        if one.name != "self"
     ]
     return f"{name}({', '.join(shown)})"
 
@@ -129,9 +129,7 @@ def _signature(name: str, value: object) -> str:
 def _docstring(value: object) -> str:
     text = inspect.getdoc(value) or ""
     return (
-        re.sub(r"(?m)^((?: {4}|>>> ).*(?:\n(?: {4}|>>> |$).*)*)", r"```python\n\1\n```", text)
-        if ">>>" in text
-        else text
+        re.sub(r"(?m)^((?: {4}|>>> ).*(?:\n(?: {4}|>>> |$).*)*)", r"```pycon\n\1\n```", text) if ">>>" in text else text
     )
 
 

@@ -20,6 +20,11 @@ def sources() -> list[Path]:
     return sorted(PACKAGE.rglob("*.py"))
 
 
+def pages() -> list[Path]:
+    root = Path(__file__).parents[2]
+    return sorted([root / "README.md", root / "CHANGELOG.md", root / "CONTRIBUTING.md", *root.glob("docs/**/*.md")])
+
+
 def allowed_removed(text: str) -> str:
     for word in ALLOWED:
         text = text.replace(word, "")
@@ -46,3 +51,8 @@ def test_docstrings_begin_with_a_verb_or_a_noun(path: Path) -> None:
 def test_words_of_the_private_idiom_do_not_occur(path: Path) -> None:
     text = allowed_removed(path.read_text(encoding="utf-8"))
     assert [line.strip() for line in text.splitlines() if WORDS.search(line)] == []
+
+
+@pytest.mark.parametrize("path", pages(), ids=lambda path: path.name)
+def test_nor_do_they_in_the_documentation(path: Path) -> None:
+    assert [line for line in path.read_text(encoding="utf-8").splitlines() if WORDS.search(line)] == []

@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from tests.kinds import KINDS, TEST, arrays, tiny_experiment
+from tests.kinds import KINDS, MODELS, TEST, arrays, tiny_experiment
 
 from refprotofl import run
 from refprotofl.core import DataError, InputError
@@ -22,19 +22,20 @@ TITLES = {"vector": "# Vector classifier", "series": "# Series classifier", "tok
 SIZES = {"vector": "5 features", "series": "12 steps of 2 channels", "tokens": "up to 13 tokens"}
 
 
-@pytest.mark.parametrize("kind", OTHERS)
-def test_an_exported_model_predicts_as_the_run_does(kind: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("kind", "pool"), [*((kind, "mean") for kind in OTHERS), ("tokens", "last")])
+def test_an_exported_model_predicts_as_the_run_does(kind: str, pool: str, tmp_path: Path) -> None:
     pytest.importorskip("onnxruntime")
-    trained = load_trained(run(tiny_experiment(kind, tmp_path), out=tmp_path / "run").folder, 1)
+    model = {"name": MODELS[kind], "norm": "none", "embedding": 8, "pool": pool}
+    trained = load_trained(run(tiny_experiment(kind, tmp_path, model=model), out=tmp_path / "run").folder, 1)
     given = arrays(kind)["x_test"]
     np.save(tmp_path / "new.npy", given)
     expected = predict(trained, tmp_path / "new.npy").probabilities  # (N, C)
     assert np.array_equal(expected, predict(trained, tmp_path / f"{kind}.npz").probabilities)
     export(trained, tmp_path / "model", "onnx")
     inputs = load_inputs(tmp_path / "model", given)
-    model = load_exported(tmp_path / "model")
+    loaded = load_exported(tmp_path / "model")
     with torch.no_grad():
-        assert np.array_equal(model(model.prepare(inputs)).softmax(dim=1).numpy(), expected)
+        assert np.array_equal(loaded(loaded.prepare(inputs)).softmax(dim=1).numpy(), expected)
     assert np.abs(by_onnx(tmp_path / "model" / "model.onnx", inputs.numpy()) - expected).max() < 1e-5
     card = (tmp_path / "model" / "README.md").read_text()
     assert card.startswith(TITLES[kind])

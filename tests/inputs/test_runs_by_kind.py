@@ -128,15 +128,33 @@ def test_norms_and_both_kernels_work_on_numbers(kind: str, norm: str, tmp_path: 
         assert done.summary["accuracy"]["personal"] is not None
 
 
-def test_padding_does_not_change_a_text_and_no_text_gives_finite_numbers() -> None:
+@pytest.mark.parametrize("pool", ["mean", "last"])
+def test_padding_does_not_change_a_text_and_no_text_gives_finite_numbers(pool: str) -> None:
     torch.manual_seed(0)
-    short, long = Transformer(4, 9), Transformer(8, 9)
+    short, long = Transformer(4, 9, pool), Transformer(8, 9, pool)
     long.load_state_dict({**long.state_dict(), **short.state_dict(), "positions": long.positions.detach()})
     with torch.no_grad():
         short.positions.copy_(long.positions[:4])
         text = torch.tensor([[2, 5, 8, 0]])
         torch.testing.assert_close(short(text), long(torch.nn.functional.pad(text, (0, 4))))
         assert short(torch.zeros(1, 4, dtype=torch.int64)).isfinite().all()
+
+
+def test_the_last_token_is_the_output_where_it_is_asked_for() -> None:
+    """Without layers nothing but the token itself and its position can be told."""
+    torch.manual_seed(0)
+    model = Transformer(4, 9, "last")
+    model.layers = torch.nn.ModuleList()
+    with torch.no_grad():
+        output = model(torch.tensor([[2, 5, 8, 0], [7, 3, 8, 0], [2, 5, 0, 0]]))
+        assert torch.equal(output[0], model.norm(model.tokens.weight[8] + model.positions[2]))
+    assert torch.equal(output[0], output[1])
+    assert not torch.equal(output[0], output[2])
+
+
+def test_the_last_token_is_for_transformers() -> None:
+    with pytest.raises(InputError, match=r'has model\.pool = "last", which is for model\.name = "transformer"'):
+        Experiment.parse({"model": {"name": "cnn", "pool": "last"}})
 
 
 @pytest.mark.parametrize(

@@ -154,26 +154,6 @@ def test_fednova_with_ef21_divides_an_absent_clients_change_by_its_own_progress(
 # STC's downlink
 
 
-@pytest.mark.parametrize("method", ["lg-fedavg", "refprotofl"])
-def test_stc_sends_the_step_to_holders_of_the_last_broadcast_and_the_whole_to_others(simulated, method):
-    done = simulated(over("stc", method, fraction=0.5, rounds=6))
-    field = "adapter" if method == "refprotofl" else "shared"
-    seen = set()
-    for one in done.tap.select("down", "prototypes" if method == "refprotofl" else "train"):
-        there_before = one.round > 1 and one.client in draw_cohort(done.experiment, one.round - 1)
-        assert ("signs" in one.message) == there_before != (field in one.message)
-        if there_before:
-            assert one.message["base"] == one.round - 1
-            assert len(one.message["signs"]) == KEPT
-        seen.add(there_before)
-    assert seen == {True, False}
-    last = done.server_state()
-    for client in draw_cohort(done.experiment, 6):  # what a client rebuilt is the server's to the last bit
-        held = done.client_state(client)
-        assert held[f"{field}_round"] == 6
-        assert same_bits(held[field] + last["step"], last[field])
-
-
 def test_stcs_server_owes_what_its_steps_left_out(simulated):
     done = simulated(over("stc", rounds=3))
     state, samples, moved = done.server_state(), weights(done), torch.zeros(SIZE).double()
@@ -198,20 +178,49 @@ def residual_of(simulation):
     return moved - (shared(simulation).double() - first_broadcast(simulation).double())
 
 
+def number_of_steps(message):
+    """How many steps a request says, the last one included."""
+    joined, count = message["missed"].numpy().tobytes() if "missed" in message else b"", 1
+    while joined:
+        joined, count = joined[4 + int.from_bytes(joined[:4], "little") :], count + 1
+    return count
+
+
+@pytest.mark.parametrize("first_weights", ["seed", "sent"])
 @pytest.mark.parametrize("method", ["lg-fedavg", "fednova", "refprotofl"])
-@pytest.mark.parametrize("name", DOWN)
-def test_the_same_downlink_sends_steps_to_clients_that_follow_and_the_whole_to_others(simulated, name, method):
-    done = simulated(over(name, method, downlink="same", fraction=0.5, rounds=6))
+@pytest.mark.parametrize("name", ["stc", *DOWN])
+def test_clients_are_sent_the_steps_that_they_missed_or_the_whole_if_that_is_shorter(
+    simulated, name, method, first_weights
+):
+    wanted = over(name, method, downlink="same", fraction=0.5, rounds=8, evaluate={"every": 1, "test-limit": 20})
+    done = simulated(wanted | {"first-weights": first_weights})
     assert done.events("client-failed") == []
     field, verb = ("adapter", "prototypes") if method == "refprotofl" else ("shared", "train")
-    fields, seen = set(create_compressor(done.experiment).fields(SIZE)), set()
+    fields = set(create_compressor(done.experiment).fields(SIZE))
+    held: dict[int, int] = {}
+    sent_whole, lengths, missed = set(), {}, 0
     for one in done.tap.select("down", verb):
-        follows = one.round > 1 and one.client in draw_cohort(done.experiment, one.round - 1)
-        assert (fields <= set(one.message)) == follows != (field in one.message)
-        if follows:
-            assert one.message["base"] == one.round - 1
-        seen.add(follows)
-    assert seen == {True, False}
+        message, base = one.message, held.get(one.client)
+        if base is None and f"initial_{field}" in message and one.round > 1:
+            base = 1  # it derives the first broadcast
+        if field in message or one.round == 1:
+            sent_whole.add((base, one.round))
+        else:
+            assert fields <= set(message)
+            assert message["base"] == base
+            assert number_of_steps(message) == one.round - base
+            lengths[one.round - base] = len(one.data)
+            missed += one.round - base > 1
+        held[one.client] = one.round
+    assert missed
+    assert max(lengths.values()) < 4 * SIZE + 400  # never longer than the whole
+    late = {(1 if base is None and first_weights == "seed" else base, round) for base, round in sent_whole if round > 1}
+    assert first_weights == "seed" or None in {base for base, _ in late}
+    for base, round in late:  # the steps would have been longer
+        assert base is None or (round - base) * lengths[1] > 4 * SIZE
+    newest = {one.round: one.message[field] for one in done.tap.select("down", "evaluate")}
+    for client in draw_cohort(done.experiment, 8):
+        assert same_bits(done.client_state(client)[field], newest[7])
 
 
 @pytest.mark.parametrize("name", DOWN)

@@ -451,12 +451,14 @@ COMMON = {("join", "down", "images"), ("join", "down", "labels"), ("join", "up",
 }
 
 # Optional and in no pinned run: which classes the anchors are of, where all are known; RefProtoFL's step from the last
-# broadcast, which comes with `train` only in a round without prototypes.
+# broadcast, which comes with `train` only in a round without prototypes; the steps before the last one.
 RARE = {
     (method, verb, "down", "classes")
     for method in ("fedpac", "fedpcl", "fedproc", "fedproto", "fedtgp", "refprotofl")
     for verb in ("train", "evaluate")
 } | {("refprotofl", "train", "down", field) for field in ("base", "places", "scale", "signs")}
+RARE |= {(method, "train", "down", "missed") for method in ("fedavg", "fednova", "fedproc", "refprotofl")}
+RARE |= {("fedavg", "finetune", "down", "missed"), ("refprotofl", "prototypes", "down", "missed")}
 
 
 def test_a_method_declares_what_crosses_in_its_runs_and_hardly_more(played: Any) -> None:

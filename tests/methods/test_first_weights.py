@@ -14,7 +14,7 @@ from refprotofl import run
 from refprotofl.core import InputError
 from refprotofl.core.state import tensor_of
 from refprotofl.experiment.attack_kinds import hostile_clients
-from refprotofl.models.build import build_model
+from refprotofl.methods.base.broadcast import fingerprint
 from refprotofl.wire import encode
 
 STC = {"method": "fedavg", "share": "full", "compress": {"name": "stc"}}
@@ -25,7 +25,7 @@ SHARING: dict[str, dict[str, Any]] = {
     "ef21": {"method": "fedavg", "share": "full", "compress": {"name": "ef21"}},
     "sparse downlink": {"refprotofl": {"downlink": "sparse", "timing": "post-train"}},
     "fine-tuned": {**STC, "finetune": {"epochs": 1}},
-    "half of the clients": {**STC, "clients": 6, "fraction": 0.5},
+    "half of the clients": {"method": "fedavg", "clients": 6, "fraction": 0.5},
 }
 
 
@@ -58,12 +58,31 @@ def test_only_the_bytes_of_the_first_broadcast_differ(simulated: Simulate, name:
     assert down[1]["messages"] == down[0]["messages"]
 
 
-def test_a_client_that_joins_later_is_sent_the_weights_in_full(simulated: Simulate) -> None:
-    done = simulated({**SHARING["half of the clients"], "first-weights": "seed"})
+def test_with_steps_later_clients_save_the_weights_too(simulated: Simulate) -> None:
+    seed, sent = pair(simulated, {**STC, "clients": 6, "fraction": 0.5})
+    assert seed.finished is not None
+    assert sent.finished is not None
+    one, other = seed.finished.summary, sent.finished.summary
+    assert (one["state_digest"], one["accuracy"]) == (other["state_digest"], other["accuracy"])
+    whole = [
+        sum("shared" in crossing.message for crossing in done.tap.select("down", "train")) for done in (seed, sent)
+    ]
+    assert whole[0] == 0 < whole[1]
+
+
+@pytest.mark.parametrize("first_weights", ["seed", "sent"])
+@pytest.mark.parametrize("over", [STC, {"method": "fedavg"}], ids=["stc", "no compression"])
+def test_a_client_that_joins_later_is_sent_the_weights_in_full_or_the_steps_from_the_first(
+    simulated: Simulate, over: dict[str, Any], first_weights: str
+) -> None:
+    done = simulated({**over, "clients": 6, "fraction": 0.5, "first-weights": first_weights})
     first = {one.client for one in done.tap.select("down", "train") if one.round == 1}
-    late = [one for one in done.tap.select("down", "train") if one.round == 2 and one.client not in first]
+    late = [one.message for one in done.tap.select("down", "train") if one.round == 2 and one.client not in first]
     assert late
-    assert all("shared" in one.message for one in late)
+    steps = over == STC and first_weights == "seed"
+    assert {frozenset(("shared", "initial_shared", "base", "signs")) & set(message) for message in late} == {
+        frozenset(("initial_shared", "base", "signs") if steps else ("shared",))
+    }
 
 
 def test_clients_with_another_backbone_derive_the_servers_adapter(simulated: Simulate) -> None:
@@ -97,13 +116,10 @@ def test_a_backbone_that_does_not_follow_from_the_seed_must_be_sent(tmp_path: Pa
 
 
 def test_a_device_whose_seed_gives_other_weights_says_so(simulate: Simulate, monkeypatch: pytest.MonkeyPatch) -> None:
-    def other(*args: Any, **named: Any) -> Any:
-        model = build_model(*args, **named)
-        with torch.no_grad():
-            next(model.head.parameters()).add_(1e-7)
-        return model
+    def other(vector: torch.Tensor) -> str:
+        return fingerprint(vector + 1e-7)
 
-    monkeypatch.setattr("refprotofl.methods.base.client.build_model", other)
+    monkeypatch.setattr("refprotofl.methods.base.client.fingerprint", other)
     with pytest.raises(InputError, match=r'are not the server.s: set first-weights = "sent"'):
         simulate({"method": "fedavg", "first-weights": "seed"})
     done = simulate.last  # type: ignore[attr-defined]

@@ -109,7 +109,7 @@ class Breaking(MemoryBroker):
         self.late: list[bytes] = []
 
     def copies(self, topic: str, data: bytes) -> list[bytes]:
-        if not data or data[0] & 7 != PAYLOAD_PART:
+        if not data or Topics().is_presence(topic) or data[0] & 7 != PAYLOAD_PART:
             return [data]
         self.count += 1
         if self.count % 10 == 3:

@@ -50,6 +50,7 @@ class TableName(StrEnum):
     partition_figure = "partition-figure"
     tsne_figure = "tsne-figure"
     thin = "thin"
+    rivals = "rivals"
     headline = "headline"
     thin_ablation = "thin-ablation"
     plus = "plus"

@@ -34,8 +34,14 @@ of width {experiment.model.embedding} and a classifier head.
 | partition | {_partition(experiment)}; this client's share is private and not described here |
 | rounds | {trained.rounds_done} of {experiment.rounds} |
 | input | {_input(trained)} |
-| classes | {len(trained.class_names)}: {_classes(trained.class_names)} |
+{_features(trained)}| classes | {len(trained.class_names)}: {_classes(trained.class_names)} |
 """
+
+
+def _features(trained: TrainedModel) -> str:
+    """Return the row of the features' names, in the order of the model's inputs, where they have names."""
+    names = trained.experiment.known_input.feature_names
+    return f"| features | in this order: {', '.join(map(for_markdown, names))} |\n" if names else ""
 
 
 def _public_name(dataset: str) -> str:

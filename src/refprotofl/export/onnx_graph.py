@@ -75,6 +75,8 @@ def _translate(graph: SamplesToProbabilities, trained: TrainedModel) -> bytes:
     proto.metadata_props.add(key="class_names", value=json.dumps(trained.class_names, ensure_ascii=False))
     if seen.vocabulary:
         proto.metadata_props.add(key="vocabulary", value=json.dumps(seen.vocabulary, ensure_ascii=False))
+    if seen.feature_names:
+        proto.metadata_props.add(key="feature_names", value=json.dumps(seen.feature_names, ensure_ascii=False))
     proto.metadata_props.add(key="experiment_hash", value=trained.experiment.hash)
     data: bytes = proto.SerializeToString()
     return data

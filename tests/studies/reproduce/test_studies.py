@@ -1,5 +1,6 @@
 """Which runs each table is made of."""
 
+import tomllib
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -14,6 +15,7 @@ from refprotofl.studies.reproduce import studies
 from refprotofl.studies.reproduce.our_studies import OURS, our_studies
 from refprotofl.studies.reproduce.request import TABLES, VARIANTS, Request
 from refprotofl.studies.reproduce.studies import SWEEPS, Grid, Row, Scope, Study, Variant, scored_by, studies_of
+from refprotofl.studies.rows import read_switches
 
 ALL = Scope(studies.DATASETS, studies.ALPHAS)
 EIGHT = ["FedAvg", "FedProx", "FedNova", "FedProto", "VHL", "FedGH", "FAST", "RefProtoFL"]
@@ -182,6 +184,18 @@ def test_what_the_user_or_the_row_sets_wins_over_the_search(grid_of: Callable[..
     assert (chosen, experiment.refprotofl.align) == (("train.lr=0.5",), 0.1)
 
 
+@pytest.mark.parametrize("dataset", ["fashion-mnist", "cifar10"])
+def test_every_rival_has_a_search_of_its_own(dataset: str) -> None:
+    """Its rate is searched for the same switches."""
+    path = Path(__file__).parents[3] / "studies" / "tuning" / f"{dataset}-compressed.toml"
+    searched = [read_switches(name) for name in tomllib.loads(path.read_text())["methods"]]
+    rows = [row for row in our_studies("rivals", ALL)[0].blocks[0].rows if "compress.name" in row.switched]
+    assert len(rows) == len(searched) == 8
+    for row in rows:
+        method, switches = read_switches(row.asked)
+        assert sum(known == method and {*needed} <= {*switches} for known, needed in searched) == 1, row.label
+
+
 def test_fedavg_is_fine_tuned_as_thin_is() -> None:
     shared = our_studies("headline", ALL)[0].blocks[0].rows
     by_label = {row.label: row for row in shared}
@@ -251,6 +265,7 @@ def test_a_run_that_two_tables_need_is_one_cell_and_seeds_come_first(grid_of: Ca
     ("what", "protocols", "example"),
     [
         ("thin", ("global", "personal", "own"), "thin"),
+        ("rivals", ("global", "personal", "own"), "thin"),
         ("headline", ("global", "personal", "own"), "thin"),
         ("thin-ablation", ("global", "personal", "own"), "thin"),
         ("plus", ("personal", "own"), "refprotofl-plus"),

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from refprotofl.methods.base.client import Client
 
 NONE_HELD = -1
+MISSED = "missed"  # the field with the steps before the last one, for clients that missed broadcasts
 FROM_SEED = "initial_"  # with a field's name: that of the fingerprint that is sent instead of the initial weights
 
 
@@ -30,7 +31,8 @@ class Downlink:
     """
 
     names: ClassVar[tuple[str, ...]] = ()  # the attributes that must outlive a round
-    initial: str = ""  # fingerprint of the weights that clients have from the seed; empty: they are sent
+    derived: str = ""  # fingerprint of the weights that follow from the seed
+    initial: str = ""  # the same where clients derive them; empty: they are sent
 
     @property
     def state(self) -> State:
@@ -74,14 +76,29 @@ class StepDownlink(Downlink):
         """Return the step from the last broadcast to `vector`; None: it is sent as a whole."""
         return None
 
+    def missed_steps(self, held: int, round: int, name: str) -> Message | None:
+        """Return what brings a client from the broadcast that it holds to the one before the last step.
+
+        None: the whole vector is shorter, or the steps are not kept.
+        """
+        return None
+
     def requests(self, round: int, name: str, vector: Tensor, extra: Message) -> Callable[[int], Message]:
         """Return what each client is sent: `extra`, and the vector unless it got that in this round already."""
         whole, step = self.whole(round, name, vector, extra), self.step_message(name, vector)
-        short = whole if step is None else {**extra, **step, "base": round - 1}
+        by_held: dict[int, Message] = {round: extra}
+
+        def message_from(held: int) -> Message:
+            missed = self.missed_steps(held, round, name) if step is not None and held < round - 1 else None
+            if step is None or (held < round - 1 and missed is None):
+                return whole
+            return {**extra, **step, "base": round - 1, **(missed or {})}
 
         def request(client: int) -> Message:
             held = int(self.holds[client])
-            return extra if held == round else short if held == round - 1 else whole
+            if held not in by_held:
+                by_held[held] = message_from(held)
+            return by_held[held]
 
         return request
 
@@ -113,14 +130,21 @@ def load_shared(client: "Client", message: ValidatedMessage) -> Tensor:
 
 
 def rebuild(client: "Client", name: str, message: ValidatedMessage) -> Tensor:
-    """Return the broadcast (P,) of a step from the one before; a client without that one is lost."""
-    before, sent = held(client.state, name, message["base"]), message.get(name)
+    """Return the broadcast (P,) that steps lead to from the one that the client holds; without that it is lost.
+
+    A vector in full in the message, the initial weights, is held as well.
+    """
+    base, sent = message.whole("base"), message.get(name)
+    before = sent if isinstance(sent, Tensor) else held(client.state, name, base)
     if before is None:
         raise Lost
     if isinstance(sent, Sparse):
         return before.index_copy(0, sent.indices, sent.values)
-    draw = client.compressor.step_stream(client.experiment.seed, message.whole("base"))
-    return before + client.compressor.decode(message, len(before), draw).to(torch.float32)
+    for step in (*client.compressor.read_missed(message, len(before)), message):
+        draw = client.compressor.step_stream(client.experiment.seed, base)
+        before = before + client.compressor.decode(step, len(before), draw).to(torch.float32)
+        base += 1
+    return before
 
 
 class Changes:

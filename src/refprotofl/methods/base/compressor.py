@@ -16,8 +16,10 @@ from torch import Tensor
 
 from refprotofl.core import State, streams
 from refprotofl.experiment import Compress
-from refprotofl.methods.base.broadcast import Downlink, StepDownlink
+from refprotofl.methods.base import steps
+from refprotofl.methods.base.broadcast import FROM_SEED, MISSED, NONE_HELD, Downlink, StepDownlink, fingerprint
 from refprotofl.methods.base.schema import Either, Fields, ValidatedMessage
+from refprotofl.methods.base.steps import MissedSteps
 from refprotofl.methods.feedback import Feedback
 from refprotofl.wire import Message, decode, encode
 
@@ -90,8 +92,16 @@ class Compressor(ABC):
 
     def step_fields(self, size: int) -> Fields:
         """Return the fields of a step from the last broadcast; none if clients are always sent the whole vector."""
-        fields = self.fields(size) if self.compresses_downlink else {}
-        return {name: Either((field,), optional=True) for name, field in fields.items()}
+        if not self.compresses_downlink:
+            return {}
+        step = {name: Either((field,), optional=True) for name, field in self.fields(size).items()}
+        return step | {MISSED: steps.field(size)}
+
+    def read_missed(self, message: ValidatedMessage, size: int) -> list[ValidatedMessage]:
+        """Return the steps before the last one that a client is sent if it missed broadcasts."""
+        if MISSED not in message:
+            return []
+        return steps.split(message.tensor(MISSED), self.fields(size))
 
     def step_stream(self, seed: int, base: int) -> Draw:
         """Return a function that opens the stream of the step from the broadcast of round `base`."""
@@ -103,7 +113,7 @@ class Compressor(ABC):
 
 
 class CompressedDownlink(StepDownlink):
-    """Broadcasts by compressed steps; the server keeps what it owes."""
+    """Broadcasts by compressed steps; the server keeps what it owes, and the steps that clients missed."""
 
     names: ClassVar[tuple[str, ...]] = ("holds", "residual", "step")
 
@@ -111,12 +121,30 @@ class CompressedDownlink(StepDownlink):
         super().__init__(clients)
         self.residual = torch.zeros(size)  # (P,), what the broadcasts still owe
         self.step = torch.zeros(0, dtype=torch.uint8)  # (bytes,), the message of the last one; none before the first
+        self.missed = MissedSteps(size)
         self._compressor, self._seed = compressor, seed
+
+    @property
+    def state(self) -> State:
+        return super().state | self.missed.state
+
+    def restore(self, state: State) -> None:
+        super().restore(state)
+        self.missed.restore(state)
 
     def step_message(self, name: str, vector: Tensor) -> Message | None:
         return decode(self.step.numpy().tobytes()) if len(self.step) else None
 
+    def missed_steps(self, held: int, round: int, name: str) -> Message | None:
+        first = 1 if held == NONE_HELD and self.missed.from_seed and self.initial else held
+        steps = self.missed.since(first, round - 1) if first != NONE_HELD else None
+        if steps is None or len(steps) + len(self.encoded_step()) >= self.missed.whole:
+            return None
+        initial = {FROM_SEED + name: self.initial} if held == NONE_HELD else {}
+        return {**initial, "base": first, **({MISSED: steps} if len(steps) else {})}
+
     def advance(self, round: int, reference: Tensor, target: Tensor) -> Tensor:
+        self._keep_missed(round, reference)
         draw, feedback = self._compressor.step_stream(self._seed, round), self._compressor.downlink_feedback
         owed = feedback.target(target - reference, self.residual)
         message = self._compressor.encode(owed, draw)
@@ -124,6 +152,21 @@ class CompressedDownlink(StepDownlink):
         self.keep(message, step)
         self.residual = feedback.remember(owed, step, self.residual)
         return reference + step
+
+    def _keep_missed(self, round: int, reference: Tensor) -> None:
+        """Keep the last step, which led to the broadcast of `round`, for clients that hold an earlier one."""
+        unheld = bool((self.holds == NONE_HELD).any())
+        if round == 1:
+            self.missed.from_seed = unheld and fingerprint(reference) == self.derived
+            return
+        self.missed.from_seed &= unheld
+        late = [int(held) for held in self.holds if held < round and (held != NONE_HELD or self.missed.from_seed)]
+        earliest = min((max(held, 1) for held in late), default=round)
+        self.missed.add(self.encoded_step(), round - 1, earliest)
+
+    def encoded_step(self) -> bytes:
+        """Return the encoded message of the last step."""
+        return self.step.numpy().tobytes()
 
     def keep(self, message: Message, step: Tensor) -> None:
         """Keep what the next broadcast is made of: the step's message."""

@@ -225,7 +225,7 @@ MessageSchemas = Mapping[str, MessageSchema]  # by verb
 def read_request(message_schemas: MessageSchemas, verb: str, message: Message) -> ValidatedMessage:
     """Return a request that fits its verb's schema; a verb without a schema is not checked."""
     return (
-        _read(message_schemas[verb].down, message, message_schemas[verb].open)
+        read_fields(message_schemas[verb].down, message, message_schemas[verb].open)
         if verb in message_schemas
         else ValidatedMessage(message)
     )
@@ -234,13 +234,14 @@ def read_request(message_schemas: MessageSchemas, verb: str, message: Message) -
 def read_answer(message_schemas: MessageSchemas, verb: str, message: Message) -> ValidatedMessage:
     """Return an answer that fits its verb's schema; a verb without a schema is not checked."""
     return (
-        _read(message_schemas[verb].up, message, message_schemas[verb].open)
+        read_fields(message_schemas[verb].up, message, message_schemas[verb].open)
         if verb in message_schemas
         else ValidatedMessage(message)
     )
 
 
-def _read(fields: Fields, message: Message, open: bool) -> ValidatedMessage:
+def read_fields(fields: Fields, message: Message, open: bool = False) -> ValidatedMessage:
+    """Return a message that has these fields, and no other unless it is `open`."""
     for name in message:
         if name not in fields and not open:
             raise Refused(f"the field {name!r:.60} was not asked for")

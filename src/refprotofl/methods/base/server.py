@@ -106,8 +106,9 @@ class Server(ABC):
         # The tensors of these two are part of the state.
         compressed = self.compressor.create_downlink(clients, size, context.experiment.seed)
         self.downlink = compressed or self.create_downlink()
-        if context.experiment.first_weights == "seed" and context.parts:
-            self.downlink.initial = fingerprint(context.model.read(context.parts))
+        if context.parts:
+            self.downlink.derived = fingerprint(context.model.read(context.parts))
+            self.downlink.initial = self.downlink.derived if context.experiment.first_weights == "seed" else ""
         self.changes = create_changes(context.feedback, clients, size)
 
     def create_downlink(self) -> Downlink:

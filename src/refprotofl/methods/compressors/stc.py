@@ -18,7 +18,7 @@ from refprotofl.methods import (
     ValidatedMessage,
     apud,
 )
-from refprotofl.wire import Counted, Message, Reader, WireError, decode_indices, encode_indices
+from refprotofl.wire import Counted, Message, Reader, WireError, decode_indices, encode, encode_indices
 
 
 class Stc(Compressor):
@@ -32,7 +32,7 @@ class Stc(Compressor):
     reveals: ClassVar[str] = NAMED_BY_SIZE
     notes: ClassVar[tuple[str, ...]] = (
         "STC's authors choose the largest values tensor by tensor; here over the whole shared vector. A client that "
-        "missed a broadcast gets the whole vector, not the sum of the updates",
+        "missed broadcasts gets the updates one by one, or the whole vector if that is shorter, not their sum",
     )
 
     @property
@@ -65,6 +65,9 @@ class TernaryDownlink(CompressedDownlink):
 
     def step_message(self, name: str, vector: Tensor) -> Message:
         return write_ternary(self.step)
+
+    def encoded_step(self) -> bytes:
+        return encode(write_ternary(self.step))
 
     def keep(self, message: Message, step: Tensor) -> None:
         self.step = step

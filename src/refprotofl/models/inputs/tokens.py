@@ -56,7 +56,8 @@ class Transformer(nn.Module):
             hidden = layer(hidden, there)
         if self.pool == "last":
             last = (there.sum(dim=1) - 1).clamp(min=0)  # (B,); padding follows the text
-            return self.norm(hidden[torch.arange(len(hidden), device=hidden.device), last])  # type: ignore[no-any-return]
+            output: Tensor = self.norm(hidden.gather(1, last[:, None, None].expand(-1, 1, WIDTH)).squeeze(1))
+            return output
         kept = there.unsqueeze(2).to(hidden.dtype)
         mean: Tensor = (self.norm(hidden) * kept).sum(dim=1) / kept.sum(dim=1).clamp(min=1)
         return mean

@@ -1,9 +1,11 @@
 """Studies that the paper does not have; `all` leaves them out.
 
-`thin`: our own method next to the methods that it must match. `headline`: the rows that our claims are about, with
-the same fine-tuning for FedAvg. `thin-ablation`: thin without each of its components.
-`plus`: from the paper's defaults, step by step, to the settings that make the most of its method. Rows of `thin` set
-their schedule: FedAvg has twenty rounds of one epoch.
+- `thin`: our own method next to the methods that it must match; rows set their schedule: FedAvg has twenty rounds of
+  one epoch.
+- `rivals`: thin next to compressed FedAvg in its schedule.
+- `headline`: the rows that our claims are about, with the same fine-tuning for FedAvg.
+- `thin-ablation`: thin without each of its components.
+- `plus`: from the paper's defaults, step by step, to the settings that make the most of its method.
 """
 
 from collections.abc import Mapping
@@ -76,6 +78,23 @@ HEADLINE: dict[str, str] = {
     "local + public images": COMPARED["local + public images"],
 }
 
+# FedAvg in thin's schedule, compressed in both directions, tuned by studies/tuning/*-compressed.toml.
+_SAME = ":compress.downlink=same"
+_COMPRESSORS = {
+    "STC 1 %": ":compress.name=stc:compress.keep=0.01",
+    "STC 5 %": _STC,
+    "STC 10 %": ":compress.name=stc:compress.keep=0.1",
+    "top-k 5 % with feedback": f":compress.name=top-k-ef:compress.keep=0.05{_SAME}",
+    "QSGD 4 bits": f":compress.name=qsgd:compress.bits=4:compress.bucket=48{_SAME}",
+    "QSGD 8 bits": f":compress.name=qsgd:compress.bits=8{_SAME}",
+    "EDEN 1 bit": f":compress.name=eden:compress.bits=1{_SAME}",
+    "EDEN 4 bits": f":compress.name=eden:compress.bits=4{_SAME}",
+}
+RIVALS: dict[str, str] = {
+    f"{_PUBLIC}, 6 rounds of 6 epochs": COMPARED[f"{_PUBLIC}, 6 rounds of 6 epochs"],
+    **{f"{_PUBLIC}, {name}": f"fedavg:share=full{_LONG}{TRAIN_ON}{own}" for name, own in _COMPRESSORS.items()},
+}
+
 # Cumulative: each step includes those before it; the last is examples/refprotofl-plus.toml.
 STEPS: dict[str, str] = {
     "public images trained on": TRAIN_ON,
@@ -87,7 +106,7 @@ STEPS: dict[str, str] = {
 }
 
 _ON_WHAT = "Compute differs between rows: local epochs and steps have columns, the passes of the server are in neither"
-OURS = ("thin", "headline", "thin-ablation", "plus")
+OURS = ("thin", "rivals", "headline", "thin-ablation", "plus")
 REFERENCES = tuple(label for label in COMPARED if label == "FedAvg" or label.startswith("FedAvg, "))
 
 
@@ -97,10 +116,12 @@ def our_studies(table: str, scope: Scope) -> list[Study]:
         return _studies(table, "From RefProtoFL to refprotofl-plus", _plus_rows(), ("personal", "own"), scope)
     others = {
         "thin": COMPARED,
+        "rivals": RIVALS,
         "headline": HEADLINE,
         "thin-ablation": {f"thin, {words}": THIN + switches for words, switches in ABLATIONS.items()},
     }[table]
-    title = {"thin": "Thin", "headline": "Headline rows", "thin-ablation": "Ablation of thin"}[table]
+    titles = {"rivals": "Thin and compressed FedAvg", "headline": "Headline rows", "thin-ablation": "Ablation of thin"}
+    title = titles.get(table, "Thin")
     return _studies(table, title, {"thin": THIN, **others}, ("global", "personal", "own"), scope, (_ON_WHAT,))
 
 
