@@ -5,8 +5,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.tiny import tiny_experiment
 
-from refprotofl.experiment.presets import load_experiment
 from refprotofl.federation import run
 from refprotofl.methods import METHODS
 from refprotofl.methods.base.optimisers import FreshSgd
@@ -17,10 +17,10 @@ SERVERS_TRAIN = {"fedgh", "fedprotokd", "fedtgp", "thin"}  # with the same optim
 ELSEWHERE = {"fedpcl"}  # needs a pre-trained backbone
 
 
-@pytest.mark.parametrize("train_on", ["false", "true"])
+@pytest.mark.parametrize("train_on", [False, True])
 @pytest.mark.parametrize("method", sorted({*METHODS} - SERVERS_TRAIN - ELSEWHERE))
 def test_every_step_of_a_client_is_counted(
-    method: str, train_on: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    method: str, train_on: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     taken, step = Counter[str](), FreshSgd.step
 
@@ -29,8 +29,8 @@ def test_every_step_of_a_client_is_counted(
         step(self, *given)
 
     monkeypatch.setattr(FreshSgd, "step", counted)
-    settings = [f"method={method}", "rounds=2", "fraction=0.3", f"public.train-on={train_on}", "train.batch-size=64"]
-    summary = run(load_experiment(None, "quick", settings), out=tmp_path / "run").summary
+    experiment = tiny_experiment(method=method, fraction=0.5, public={"per-class": 2, "train-on": train_on})
+    summary = run(experiment, out=tmp_path / "run").summary
     assert summary["steps"] == taken["steps"] > 0
 
 
@@ -42,6 +42,6 @@ def test_what_clients_do_after_the_last_round_is_counted(tmp_path: Path, monkeyp
         step(self, *given)
 
     monkeypatch.setattr(FreshSgd, "step", counted)
-    settings = ["method=thin", "rounds=2", "thin.server-epochs=0", "train.batch-size=32"]
-    summary = run(load_experiment(None, "quick", settings), out=tmp_path / "run").summary
+    experiment = tiny_experiment(method="thin", thin={"server-epochs": 0}, finetune={"epochs": 2})
+    summary = run(experiment, out=tmp_path / "run").summary
     assert summary["steps"] == taken["steps"] > 0
