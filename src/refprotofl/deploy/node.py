@@ -193,11 +193,13 @@ def build_side(config: NodeConfig, client: int, experiment: Experiment, test: by
     from refprotofl.deploy.node_data import client_data, load_samples
     from refprotofl.federation import build_client_side, prepare_models
     from refprotofl.methods import ValidatedMessage, with_options
+    from refprotofl.models import check_precision
     from refprotofl.wire import decode
 
     torch.set_num_threads(1)
     keep_freed_memory()
     config.refuse_code(experiment)
+    check_precision(experiment.train.precision, experiment.numerics)
     experiment = with_options(within_budget(config, experiment))
     device = choose(experiment.device)
     make_repeatable(device)
