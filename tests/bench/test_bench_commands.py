@@ -12,7 +12,7 @@ from click.testing import Result
 from typer.testing import CliRunner
 
 import refprotofl.cli  # noqa: F401 - registers the commands
-from refprotofl.bench import kernels, overhead, scale
+from refprotofl.bench import kernels, overhead, precision, scale
 from refprotofl.bench.codes import BITS
 from refprotofl.bench.measuring import Report
 from refprotofl.cli.entry import app
@@ -154,3 +154,12 @@ def test_numerics_are_measured_in_processes_of_their_own(bench: Bench) -> None:
     assert mkl["numerics"].endswith("MKL_CBWR=COMPATIBLE")
     if numerics.has_avx2():
         assert portable["cpu_capability"] == mkl["cpu_capability"] == "AVX2"
+
+
+def test_precision_is_compared_for_layout_and_arithmetic(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(precision, "FORWARD_BATCH", 64)
+    (row,) = precision.measure_precision(["plain CNN"], repeats=1).rows
+    assert {name for name in row if name != "model"} == {
+        f"{name}_{work}" for name in ("auto", "bf16") for work in ("training", "forward")
+    }
+    assert all(float(str(value)) > 0 for name, value in row.items() if name != "model")

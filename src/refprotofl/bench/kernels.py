@@ -46,7 +46,7 @@ def measure_kernels(
 def measure_kernel(model: tuple[str, ...], shape: Shape, repeats: int, show_progress: ShowProgress = silent) -> Row:
     plain, fast = (experiment_of(model, shape, kernel) for kernel in ("plain", "fast"))
     train = plain.train
-    images, labels = _samples(shape, FORWARD_BATCH)
+    images, labels = samples_of_noise(shape, FORWARD_BATCH)
     batch, targets = images[: train.batch_size], labels[: train.batch_size]
     slow, quick, eager = (build_model(experiment) for experiment in (plain, fast, plain))
     measures = {
@@ -89,7 +89,7 @@ def measure_layout(name: str, shape: Shape, repeats: int, show_progress: ShowPro
     experiments = {layout: _experiment(table, shape) for layout, table in tables.items()}
     models = {layout: build_model(experiment) for layout, experiment in experiments.items()}
     train = experiments["as-is"].train
-    images, labels = _samples(shape, train.batch_size)
+    images, labels = samples_of_noise(shape, train.batch_size)
     steps = {
         layout: timed(_step(model, FreshSgd(list(model.parameters()), train).step, images, labels))
         for layout, model in models.items()
@@ -114,13 +114,16 @@ def experiment_of(model: tuple[str, ...], shape: Shape, kernel: str) -> Experime
 
 
 def _experiment(table: dict[str, Any], shape: Shape) -> Experiment:
-    channels = shape[0]
-    names = [str(number) for number in range(CLASSES)]
-    input = {"class-names": names, "shape": shape, "mean": [0.5] * channels, "std": [0.25] * channels}
-    return Experiment.parse({"model": table, "input": input})
+    return Experiment.parse({"model": table, "input": seen_as(shape)})
 
 
-def _samples(shape: Shape, count: int) -> tuple[Tensor, Tensor]:
+def seen_as(shape: Shape) -> dict[str, Any]:
+    """Return the table [input] of images of noise."""
+    names, channels = [str(number) for number in range(CLASSES)], shape[0]
+    return {"class-names": names, "shape": shape, "mean": [0.5] * channels, "std": [0.25] * channels}
+
+
+def samples_of_noise(shape: Shape, count: int) -> tuple[Tensor, Tensor]:
     """Return noise: the cost of a layer does not depend on its values."""
     generator = stream(0, "bench-kernels")
     images = generator.integers(0, 256, (count, *shape)).astype("uint8")

@@ -296,6 +296,14 @@ def bench_numerics(
     present(measure_numerics(experiments, data, repeats, show_progress), as_json)
 
 
+@bench_app.command("precision", epilog="Example: refprotofl bench precision --repeats 9")
+def bench_precision(repeats: Repeats = 7, as_json: AsJson = False) -> None:
+    """Measure train.precision = "bf16" and model.layout = "auto" relative to float32 as the layers come, natively."""
+    from refprotofl.bench.precision import measure_precision
+
+    present(measure_precision(repeats=repeats, show_progress=show_progress), as_json)
+
+
 @bench_app.command("start", epilog="Example: refprotofl bench start --repeats 5")
 def bench_start(repeats: Repeats = 5, as_json: AsJson = False) -> None:
     """Measure the time to the help text and to the first round, with lower bounds for both."""

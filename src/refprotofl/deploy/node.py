@@ -217,12 +217,14 @@ def build_side(
     from refprotofl.deploy.node_privacy import protects_samples
     from refprotofl.federation import build_client_side, prepare_models
     from refprotofl.methods import ValidatedMessage, with_options
+    from refprotofl.models import check_precision
     from refprotofl.privacy import create_mechanism
     from refprotofl.wire import decode
 
     torch.set_num_threads(1)
     keep_freed_memory()
     config.refuse_code(experiment)
+    check_precision(experiment.train.precision, experiment.numerics)
     experiment = with_options(within_budget(config, experiment))
     device = choose(experiment.device)
     make_repeatable(device)

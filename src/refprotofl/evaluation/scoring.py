@@ -67,7 +67,7 @@ def backbone_features(model: SplitModel, inputs: Tensor) -> Tensor:
     """Return features (T, width) on the device: the costly part, shared by all adapters on one backbone."""
     model.eval()
     batches = inputs.to(model.device).split(model.forward_batch)
-    return torch.cat([model.backbone(model.prepare(batch)) for batch in batches])
+    return torch.cat([model.features(model.prepare(batch)) for batch in batches])
 
 
 FEATURES = "features"  # in the memo of a process

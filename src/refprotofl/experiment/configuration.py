@@ -289,6 +289,11 @@ class _Keys(Table):
         """Refuse keys that would have no effect or undo the protection."""
         if self.privacy.unit == "none" and self.privacy != Privacy():
             raise ValueError('has keys of [privacy] but privacy.unit = "none", so that nothing is protected')
+        if self.privacy.unit != "none" and self.train.precision != "float32":
+            raise ValueError(
+                f"has train.precision = {self.train.precision!r} and [privacy], whose bound on what a sample or a "
+                "client contributes is for float32"
+            )
         if self.privacy.unit == "sample" and self.train.grad_clip:
             raise ValueError(
                 f"has train.grad-clip = {self.train.grad_clip:g}, but sample-level privacy clips the gradient of each "

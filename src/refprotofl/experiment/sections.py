@@ -107,6 +107,13 @@ class Train(Table):
         enters="changed",
         also=("clip-grad-norm", "max-grad-norm", "gradient-clipping", "clip-grad"),
     )
+    precision: Literal["float32", "bf16"] = key(
+        "float32",
+        "arithmetic of the backbone in training and scoring; bf16: bfloat16 with float32 weights, for "
+        'numerics = "native"',
+        enters="changed",
+        also=("dtype", "amp", "mixed-precision"),
+    )
     augment: Annotated[
         tuple[Literal["crop", "flip", "jitter"], ...],
         Field(strict=False),
@@ -186,7 +193,12 @@ class Model(Table):
         "transformer's output: the mean over a text's tokens, or its last token, to predict the next",
         enters="changed",
     )
-    layout: Literal["as-is", "channels-last"] = key("as-is", "of a backbone's weights in memory", enters="changed")
+    layout: Literal["auto", "as-is", "channels-last"] = key(
+        "auto",
+        "of a backbone's weights in memory; auto: for a backbone of your own by its layers, channels-last where there "
+        "are convolutions or max-pooling over images and no group norm",
+        enters="changed",
+    )
 
     @field_serializer("name", when_used="json")
     def _spell_out(self, name: str | tuple[str, ...] | dict[str, int]) -> str | list[str]:

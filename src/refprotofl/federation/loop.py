@@ -7,7 +7,7 @@ from functools import partial
 from typing import Any
 from uuid import uuid4
 
-from refprotofl.core import RunError, digest_value
+from refprotofl.core import RunError, digest_value, is_reference
 from refprotofl.engines import Engine, Record
 from refprotofl.federation.callbacks import Callback
 from refprotofl.federation.divergence import Moves, RoundAttempt, remembered_suspects
@@ -16,6 +16,7 @@ from refprotofl.federation.server_side import ServerSide
 from refprotofl.federation.statistics import PHASE, Exchanged
 from refprotofl.federation.stopping import judge, stop_event
 from refprotofl.methods import Cohort, Server
+from refprotofl.models import layout_of
 from refprotofl.privacy import Spent
 from refprotofl.records import (
     Checkpoint,
@@ -102,6 +103,7 @@ class Loop:
                 "device": self.setup.device,
                 "partition": dict(self.setup.partition),
                 "input": self._describe_input(),
+                **self._describe_layouts(),
                 "machine": describe_machine(),
             }
         )
@@ -119,6 +121,12 @@ class Loop:
         seen = self.experiment.known_input
         rule = self.setup.statistics or seen.normalisation or "data set"
         return {"kind": seen.kind, "shape": list(seen.shape), "dtype": seen.dtype, "statistics": rule}
+
+    def _describe_layouts(self) -> dict[str, dict[str, str]]:
+        """Return the memory layout of each backbone of the user's own."""
+        known = self.side.models.by_name.items()
+        layouts: dict[str, str] = {name: layout_of(model.backbone) for name, model in known if is_reference(name)}
+        return {"layouts": layouts} if layouts else {}
 
     def _run_id(self, events: list[Event]) -> str:
         """Return the id of a run without a committed round."""

@@ -30,6 +30,7 @@ from refprotofl.federation.loop import Loop, Setup
 from refprotofl.federation.provenance import origin_of
 from refprotofl.federation.resolution import prepare
 from refprotofl.federation.resume import open_run, restore, rollback
+from refprotofl.models import check_precision, precision_caveat
 from refprotofl.records import Checkpoint, RunFolder, Summary, seen_from
 
 
@@ -109,8 +110,9 @@ def run_session(
             return RunResult(summary, folder.path, reused=True)
         if too_late is not None:
             raise too_late
-        note = numerics.caveat(experiment.numerics)
-        if note:
+        check_precision(experiment.train.precision, experiment.numerics)
+        caveats = (numerics.caveat(experiment.numerics), precision_caveat(experiment.train.precision, device))
+        for note in filter(None, caveats):
             callback.on_note(note)
         setup = runtime.set_up(experiment, device, callback.on_note)
         experiment = setup.side.experiment

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from refprotofl.core import InputError, is_reference, load_object, streams
 from refprotofl.experiment import Experiment, Model
 from refprotofl.models.input_model import Backbone, InputModel, input_model
-from refprotofl.models.kernels import kernel_of, lay_out
+from refprotofl.models.kernels import kernel_of, lay_out, lay_out_own
 from refprotofl.models.split import SplitModel
 
 NAMES = ("resnet18", "cnn", "mlp", "transformer")
@@ -26,9 +26,12 @@ def build_model(experiment: Experiment, extra_outputs: int = 0, client: int = 0)
         name = experiment.backbones[client]
         inputs = input_model(input)
         backbone, width = _backbone(name, experiment.model, inputs)
-        lay_out(backbone, kernel_of(name, experiment.model))
-        outputs = input.num_classes + extra_outputs
-        return SplitModel(backbone, width, experiment.model.embedding, outputs, inputs)
+        if is_reference(name):
+            lay_out_own(backbone, experiment.model.layout, inputs.blank(2))
+        else:
+            lay_out(backbone, kernel_of(name, experiment.model))
+        outputs, precision = input.num_classes + extra_outputs, experiment.train.precision
+        return SplitModel(backbone, width, experiment.model.embedding, outputs, inputs, precision)
 
 
 def _backbone(name: str, table: Model, inputs: InputModel) -> Backbone:

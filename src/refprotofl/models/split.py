@@ -8,6 +8,7 @@ from torch import Tensor, nn
 
 from refprotofl.core import ALL, Parts
 from refprotofl.models.input_model import InputModel
+from refprotofl.models.precision import Precision, apply_in
 
 NORMS = (nn.modules.batchnorm._NormBase, nn.GroupNorm, nn.LayerNorm)
 
@@ -22,12 +23,14 @@ class SplitModel(nn.Module):
         embedding: int,
         outputs: int,
         inputs: InputModel,
+        precision: Precision = "float32",
     ) -> None:
         super().__init__()
         self.backbone = backbone
         self.feature = nn.Linear(width, embedding)
         self.head = nn.Linear(embedding, outputs)
         self.forward_batch = inputs.forward_batch
+        self._precision: Precision = precision
         self._inputs, self._constants = inputs, inputs.constants()
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
@@ -51,7 +54,11 @@ class SplitModel(nn.Module):
 
     def embed(self, inputs: Tensor) -> Tensor:
         """Return the embedding of Eq. (9), (B, m)."""
-        return self.embed_features(self.backbone(inputs))
+        return self.embed_features(self.features(inputs))
+
+    def features(self, inputs: Tensor) -> Tensor:
+        """Return the backbone's features (B, width), in float32 whatever the precision of its arithmetic."""
+        return apply_in(self._precision, self.backbone, inputs)
 
     def embed_features(self, features: Tensor) -> Tensor:
         """Apply the feature layer and its ReLU to the backbone's features (B, width)."""
