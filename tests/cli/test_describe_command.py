@@ -50,7 +50,11 @@ def test_each_command_prints_the_next(refprotofl: "Command", tmp_path: Path, mon
     assert predict == ["predict", "runs/heart", "--client", "basel", "heart.csv", "--out", "labels.csv"]
     predicted = refprotofl(*predict)
     assert predicted.code == 0
-    assert len((tmp_path / "labels.csv").read_text().splitlines()) == 1 + 18
+    lines = (tmp_path / "labels.csv").read_text().splitlines()[1:]
+    positions = [int(line.split(",")[0]) for line in lines]
+    assert len({*positions}) == 18
+    assert max(positions) >= 18  # of the whole file, which has 90 rows
+    assert "predictions are for its 18 test samples, by their positions in it" in predicted.err
     assert printed_next(predicted.err)[:4] == ["export", "runs/heart", "--client", "basel"]
 
 

@@ -134,6 +134,7 @@ def dataset_from_arrays(
         vocabulary=found.vocabulary,
         train_groups=arrays.get("group"),
         train_order=arrays.get("order"),
+        test_rows=arrays.get(ROWS["test"]),
     )
 
 

@@ -34,6 +34,7 @@ class Dataset:
     feature_names: tuple[str, ...] = ()  # of a table's columns
     train_groups: NDArray[np.int64] | None = None  # (N,) samples of one group stay on one side of a split
     train_order: NDArray[np.float64] | None = None  # (N,) the latest samples are held out
+    test_rows: NDArray[np.int64] | None = None  # (T,) positions in a source that had no split
 
     @property
     def num_classes(self) -> int:

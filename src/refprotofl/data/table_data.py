@@ -187,6 +187,7 @@ class _Rows:
         self._texts: list[str] = []
         self._labels, self._clients, self._groups = _Names(), _Names(), _Names()
         self._test: list[NDArray[np.bool_]] = []
+        self._rows: list[NDArray[np.int64]] = []  # positions in the file
         self._order: list[str] = []
 
     def add(self, block: Block) -> None:
@@ -195,6 +196,7 @@ class _Rows:
         for position in self._complete:
             self._check_present(block, position, kept)
         rows = np.flatnonzero(kept)
+        self._rows.append(self._count + self._dropped + rows)
         self._dropped += len(block) - len(rows)
         self._store(numbers[rows])
         roles = ((self._labels, used.label), (self._clients, used.client), (self._groups, used.group))
@@ -225,6 +227,7 @@ class _Rows:
             notes + self._drop_note(),
             tuple(used.names[position] for position in used.features),
             reusable=True,
+            rows=np.concatenate(self._rows) if self._dropped else None,
         )
 
     def unlabelled(self) -> tuple[NDArray[Any], list[str] | None]:

@@ -143,7 +143,7 @@ def _held_out(found: Unsplit, origin: str, seed: int) -> Unsplit:
         test=test[kept],
         groups=None if found.groups is None else found.groups[kept],
         order=None if found.order is None else found.order[kept],
-        rows=kept,
+        rows=kept if found.rows is None else found.rows[kept],
         notes=(*found.notes, note),
     )
 

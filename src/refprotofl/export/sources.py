@@ -120,7 +120,10 @@ def _test_split(name: str, run: _RunData) -> Source:
     inputs = seen.input_kind.fit(dataset.test_inputs, dataset.vocabulary, seen.shape, seen.vocabulary)
     _check_shape(name, inputs.shape[1:], seen)
     labels = _renumbered(name, dataset, seen.class_names)
-    return Source(range(len(labels)), inputs, labels, dataset.notes)
+    rows = dataset.test_rows
+    names = range(len(labels)) if rows is None else rows.tolist()
+    note = f"{name}: predictions are for its {len(labels):,} test samples, by their positions in it, from 0."
+    return Source(names, inputs, labels, dataset.notes if rows is None else (*dataset.notes, note))
 
 
 def _renumbered(name: str, dataset: Dataset, class_names: tuple[str, ...]) -> Labels:
