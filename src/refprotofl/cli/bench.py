@@ -2,7 +2,7 @@
 
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
@@ -152,6 +152,9 @@ def bench_kernels(
         bool, typer.Option("--cifar-stem", help="Also measure resnet18 with the CIFAR stem (slow).")
     ] = False,
     settings: Settings = None,
+    mode: Annotated[
+        Literal["portable", "native"], typer.Option("--numerics", help="Kernels to measure: portable (AVX2) or native.")
+    ] = "portable",
     repeats: Repeats = 7,
     as_json: AsJson = False,
 ) -> None:
@@ -159,7 +162,7 @@ def bench_kernels(
 
     With --set model.name=module:function, compare both memory layouts of a custom backbone and print the line to add.
     """
-    limit_kernels(None, None)
+    limit_kernels(None, [f"numerics={mode}"])
     from refprotofl.bench.kernels import measure_kernels, measure_layouts
     from refprotofl.models.kernels import FAST
 
