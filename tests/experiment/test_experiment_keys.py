@@ -206,6 +206,7 @@ COMPANY: dict[str, dict[str, Any]] = {
     "data.min-samples": {"partition": "natural"},
     "classes-per-client": {"partition": "classes-per-client"},
     "shift": {"partition": "feature-shift"},
+    "model.pool": {"model.name": "transformer"},
     "trim": {"aggregate": "trimmed"},
     "clip": {"aggregate": "clipped"},
     "train.betas": {"train.optimizer": "adam"},

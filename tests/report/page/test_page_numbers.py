@@ -144,6 +144,17 @@ def test_runs_are_named_by_what_they_differ_in() -> None:
     ]
 
 
+def test_a_key_that_only_one_run_changed_is_named_with_its_default_for_the_others() -> None:
+    plain = Experiment(dataset="digits")
+    scheduled = Experiment.parse({"dataset": "digits", "train": {"schedule": "cosine"}})
+    uneven = Experiment.parse({"dataset": "digits", "data": {"unit": "words"}})
+    assert labels_of([plain, scheduled]) == [
+        ("", "refprotofl:train.schedule=constant", ""),
+        ("", "refprotofl:train.schedule=cosine", ""),
+    ]
+    assert labels_of([plain, uneven])[0].block == "data.unit = characters"
+
+
 def test_tuned_settings_are_in_a_table_and_settings_of_the_data_in_headings() -> None:
     def tuned(dataset: str, method: str, lr: float) -> Experiment:
         return Experiment.parse({"dataset": dataset, "method": method, "train": {"lr": lr}})

@@ -198,7 +198,7 @@ class Label(NamedTuple):
 
 def labels_of(experiments: Sequence[Experiment]) -> list[Label]:
     """Return the label of each experiment, by its differences from the others."""
-    plains = [_asked(experiment) for experiment in experiments]
+    plains = _asked(experiments)
     keys = dict.fromkeys(key for plain in plains for key in plain)
     differing = [key for key in keys if len({str(plain.get(key)) for plain in plains}) > 1]
     own = [key for key in differing if key.partition(".")[0] in METHOD_KEYS and key != "method"]
@@ -240,8 +240,16 @@ def _as_typed(value: object) -> str:
     return f"{value:g}" if isinstance(value, float) else _SWITCH.get(value, str(value))
 
 
-def _asked(experiment: Experiment) -> dict[str, Any]:
-    return {key: value for key, value in flat(experiment.plain()).items() if not key.startswith(_LABELS_LEFT_OUT)}
+def _asked(experiments: Sequence[Experiment]) -> list[dict[str, Any]]:
+    """Return the dotted keys of each experiment: also those that only another one changed, with their defaults."""
+    changed = [flat(experiment.plain()) for experiment in experiments]
+    keys = dict.fromkeys(key for plain in changed for key in plain if not key.startswith(_LABELS_LEFT_OUT))
+    asked = []
+    for experiment, plain in zip(experiments, changed, strict=True):
+        whole = flat(experiment.model_dump(mode="json", by_alias=True)) | plain
+        named = [key for key in keys if key in plain or (key.partition(".")[0] not in METHOD_KEYS and key in whole)]
+        asked.append({key: whole[key] for key in named})
+    return asked
 
 
 def _common(members: Sequence[Member]) -> str:
