@@ -41,6 +41,20 @@ def test_looking_at_the_names_does_not_import_torch() -> None:
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout == "False\n"
 
 
+@pytest.mark.parametrize("command", ["--help", "run --help", "methods thin", "partition --preset quick"])
+def test_commands_that_compute_nothing_do_not_import_torch(command: str) -> None:
+    code = f"""
+import sys, refprotofl.cli
+sys.argv = ["refprotofl", *{command.split()!r}]
+try:
+    refprotofl.cli.main()
+finally:
+    print("torch" in sys.modules, file=sys.stderr)
+"""
+    went = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert (went.returncode, went.stderr.splitlines()[-1]) == (0, "False")
+
+
 @pytest.mark.parametrize(
     ("values", "setting"),
     [

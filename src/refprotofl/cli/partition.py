@@ -35,7 +35,6 @@ def partition(
     from refprotofl.data import export_federation, load_federated
     from refprotofl.data.federated import under
     from refprotofl.experiment import load_experiment
-    from refprotofl.federation import prepare, resolve
     from refprotofl.inputs import find_kind
     from refprotofl.report import Panel, draw_partitions
 
@@ -62,6 +61,8 @@ def partition(
         caption = f"{experiment.dataset}, {experiment.partition_title}"
         say(draw_partitions([Panel(counts, names, caption, federated.client_names, made.shift)], out_file))
     if export is not None:
+        from refprotofl.federation import prepare, resolve
+
         resolved = resolve(prepare(experiment), federated)
         seen = resolved.known_input
         say(f"Wrote {counted(len(export_federation(under(federated, seen), export, seen)), 'file')} to {export}.")

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import torch
 
 from refprotofl.core import InputError, counted
 from refprotofl.core.inputs import Facts, InputKind, Shape, Summary
@@ -17,7 +16,6 @@ from refprotofl.data.loading import NAMES
 from refprotofl.experiment import Experiment, Input
 from refprotofl.inputs import find_kind
 from refprotofl.privacy import create_mechanism
-from refprotofl.wire import Message, decode, encode
 
 PHASE = "statistics"
 RULES = {"clients": "clients' sums", "public": "public set", "none": "none"}
@@ -107,10 +105,10 @@ def first_exchange(experiment: Experiment, data: FederatedData) -> DataFacts:
     """Let every client send its sums; those that cannot be right or are out of proportion do not count."""
     kind, shape, most = find_kind(data.dataset.kind), data.dataset.shape, experiment.data.vocabulary
     largest = experiment.max_samples or max(map(len, data.client_indices))
-    sent = [encode(_as_message(one)) for one in _summaries(kind, data, most)]
-    kept, notes = screened(kind, [_as_summary(decode(one)) for one in sent], shape, largest, experiment.max_step)
+    sent = [_encode_summary(one) for one in _summaries(kind, data, most)]
+    kept, notes = screened(kind, [_decode_summary(one) for one in sent], shape, largest, experiment.max_step)
     facts = kind.agree(kept, shape, most)
-    down = encode(_as_message(_told(facts)))
+    down = _encode_summary(_facts_summary(facts))
     exchanged = tuple(Exchanged(client, up, down) for client, up in enumerate(sent))
     return DataFacts(facts, RULES["clients"], exchanged, notes)
 
@@ -142,18 +140,30 @@ def _summaries(kind: InputKind, data: FederatedData, most: int) -> Iterator[Summ
         yield kind.summarise(data.dataset.train_inputs[rows], data.dataset.vocabulary, most)
 
 
-def _told(facts: Facts) -> Summary:
+def _facts_summary(facts: Facts) -> Summary:
+    """Return the facts as the clients are sent them."""
     if facts.vocabulary:
         return {"vocabulary": "\n".join(facts.vocabulary)}
     return {"mean": np.array(facts.mean), "std": np.array(facts.std)}
 
 
-def _as_message(summary: Summary) -> Message:
-    return {name: one if isinstance(one, str) else torch.from_numpy(one) for name, one in summary.items()}
+# torch is imported where messages are made: listing methods and drawing partitions get by without it.
 
 
-def _as_summary(message: Message) -> Summary:
+def _encode_summary(summary: Summary) -> bytes:
+    import torch
+
+    from refprotofl.wire import encode
+
+    return encode({name: one if isinstance(one, str) else torch.from_numpy(one) for name, one in summary.items()})
+
+
+def _decode_summary(payload: bytes) -> Summary:
+    import torch
+
+    from refprotofl.wire import decode
+
     found: dict[str, Any] = {
-        name: one.numpy() if isinstance(one, torch.Tensor) else one for name, one in message.items()
+        name: one.numpy() if isinstance(one, torch.Tensor) else one for name, one in decode(payload).items()
     }
     return found

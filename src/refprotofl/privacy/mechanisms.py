@@ -1,12 +1,18 @@
 """All privacy mechanisms by the unit that they protect. The only place that makes one from `privacy.unit`."""
 
-from refprotofl.experiment import Experiment
-from refprotofl.privacy.client_level import ClientLevel
-from refprotofl.privacy.interface import Mechanism, NoPrivacy
-from refprotofl.privacy.sample_level import SampleLevel
+from importlib import import_module
 
-MECHANISMS: dict[str, type[Mechanism]] = {kind.unit: kind for kind in (NoPrivacy, SampleLevel, ClientLevel)}
+from refprotofl.experiment import Experiment
+from refprotofl.privacy.interface import Mechanism
+
+MECHANISMS = {  # by name: some need torch, which a run without privacy may not have imported yet
+    "none": ("refprotofl.privacy.interface", "NoPrivacy"),
+    "sample": ("refprotofl.privacy.sample_level", "SampleLevel"),
+    "client": ("refprotofl.privacy.client_level", "ClientLevel"),
+}
 
 
 def create_mechanism(experiment: Experiment) -> Mechanism:
-    return MECHANISMS[experiment.privacy.unit](experiment)
+    home, name = MECHANISMS[experiment.privacy.unit]
+    made: Mechanism = getattr(import_module(home), name)(experiment)
+    return made

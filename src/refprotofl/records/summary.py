@@ -2,7 +2,7 @@
 
 import json
 from pathlib import Path
-from typing import Any, Literal, NotRequired, cast
+from typing import TYPE_CHECKING, Any, Literal, NotRequired, cast
 
 import numpy as np
 from pydantic import TypeAdapter
@@ -12,10 +12,12 @@ from refprotofl.core import DataError, InputError
 from refprotofl.evaluation import per_class_accuracy
 from refprotofl.experiment import Experiment
 from refprotofl.privacy import Spent
-from refprotofl.records.checkpoint import Progress
 from refprotofl.records.manifest import Seconds, Stopping
 from refprotofl.records.safe_io import read_json
 from refprotofl.wire import Totals
+
+if TYPE_CHECKING:
+    from refprotofl.records.checkpoint import Progress
 
 
 class FullModel(TypedDict):
@@ -64,7 +66,7 @@ _SUMMARY = TypeAdapter(Summary)
 
 
 def build_summary(
-    experiment: Experiment, progress: Progress, state_digest: str, full_parameters: int, spent: Spent | None = None
+    experiment: Experiment, progress: "Progress", state_digest: str, full_parameters: int, spent: Spent | None = None
 ) -> Summary:
     """Return the summary of a run after its last round; `full_parameters` are those of the whole model.
 
@@ -97,7 +99,7 @@ def build_summary(
     }
 
 
-def _stop(experiment: Experiment, progress: Progress, stopping: Stopping) -> StopRecord:
+def _stop(experiment: Experiment, progress: "Progress", stopping: Stopping) -> StopRecord:
     return {
         "round": progress.round,
         "reason": stopping["reason"] or "rounds",
