@@ -27,6 +27,26 @@ Places = Annotated[
         show_default=False,
     ),
 ]
+FigureFolder = Annotated[
+    Path | None,
+    typer.Option(parser=read_path, metavar="DIR", help="Also draw its figures to this folder, as .png, .pdf and .svg."),
+]
+FigureWidth = Annotated[
+    str | None,
+    typer.Option(
+        help="With --figures: their width, of a paper's column or text (ieee, icml, acm, each also with -text, or "
+        "neurips), or in inches. Titles are left to the caption.",
+        show_default=False,
+    ),
+]
+Links = Annotated[
+    list[str] | None,
+    typer.Option(
+        help="Add accuracy over estimated time on a link: lte, lora, nb-iot, wifi or "
+        "up=1Mbit/s,down=5Mbit/s,latency=50ms; wifi;3:lora gives client 3 its own. Repeatable.",
+        show_default=False,
+    ),
+]
 Port = Annotated[int, typer.Option(min=0, max=65535, help="0 takes any free port.")]
 Open = Annotated[bool, typer.Option("--open", help="Open the page in a browser.")]
 
@@ -44,28 +64,9 @@ def report(
             show_default=False,
         ),
     ] = None,
-    figures: Annotated[
-        Path | None,
-        typer.Option(
-            parser=read_path, metavar="DIR", help="Also draw its figures to this folder, as .png, .pdf and .svg."
-        ),
-    ] = None,
-    width: Annotated[
-        str | None,
-        typer.Option(
-            help="With --figures: their width, of a paper's column or text (ieee, icml, acm, each also with -text, or "
-            "neurips), or in inches. Titles are left to the caption.",
-            show_default=False,
-        ),
-    ] = None,
-    link: Annotated[
-        list[str] | None,
-        typer.Option(
-            help="Add accuracy over estimated time on a link: lte, lora, nb-iot, wifi or "
-            "up=1Mbit/s,down=5Mbit/s,latency=50ms; wifi;3:lora gives client 3 its own. Repeatable.",
-            show_default=False,
-        ),
-    ] = None,
+    figures: FigureFolder = None,
+    width: FigureWidth = None,
+    link: Links = None,
     against: Annotated[
         str | None, typer.Option(metavar="NAME", help="The baseline of a comparison.", show_default="the first")
     ] = None,
