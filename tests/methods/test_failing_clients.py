@@ -194,7 +194,7 @@ def test_a_client_that_always_fails_leaves_the_result_of_a_federation_without_it
     failing = simulate()
     play()
     loop = importlib.import_module("refprotofl.federation.loop")
-    monkeypatch.setattr(loop, "draw_cohort", lambda experiment, round: [0, 2, 3])
+    monkeypatch.setattr(loop, "draw_cohort", lambda *_: [0, 2, 3])
     without = simulate()
     assert len(failing.events("client-failed")) == 3
     assert without.events("client-failed") == []

@@ -21,7 +21,7 @@ from refprotofl.records.state_files import _TYPES, load_state, map_state, save_s
 from refprotofl.wire import Message, encode
 
 EXPERIMENT = SimpleNamespace(value_code="plain", compress=SimpleNamespace(name="none"))
-CONTEXT = SimpleNamespace(experiment=EXPERIMENT, model=None, parts=(), samples=None, options=None)
+CONTEXT = SimpleNamespace(experiment=EXPERIMENT, model=None, parts=(), samples=None, options=None, compressor=None)
 INITIAL: State = {"backbone.weight": torch.arange(100.0), "note": "first"}
 
 

@@ -109,7 +109,9 @@ def test_evaluation_happens_when_and_where_it_was_asked_for(some: RunResult) -> 
 
 def test_before_aggregation_only_clients_that_trained_count(some: RunResult) -> None:
     for event in events_of(some, "evaluation"):
-        trained = set(draw_cohort(Experiment.parse(some.summary["experiment"]), event["round"]))
+        experiment = Experiment.parse(some.summary["experiment"])
+        last = event["round"] == experiment.rounds  # before, this protocol is not scored: it costs too much
+        trained = set(draw_cohort(experiment, event["round"])) if last else set()
         before = event["per_client"].get("personal_before", [None] * 5)
         scored = {number for number, value in enumerate(before) if value is not None}
         assert scored == trained & set(event["clients"])

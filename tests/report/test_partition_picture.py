@@ -58,7 +58,7 @@ def test_round_numbers():
 
 def test_drawing_leaves_pyplot_alone(tmp_path):
     code = (
-        "import sys, pathlib, numpy, refprotofl.report.pictures.partition as pictures;"
+        "import sys, pathlib, numpy; from refprotofl.report.pictures import partition as pictures;"
         f"pictures.draw_partition(numpy.ones((2, 2), int), 'ab', pathlib.Path({str(tmp_path / 'p.png')!r}));"
         "print('matplotlib.pyplot' in sys.modules)"
     )

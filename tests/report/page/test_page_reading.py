@@ -86,7 +86,7 @@ def test_events_that_are_not_known_pass(finished: Path) -> None:
 
 
 def test_a_line_without_an_end_is_not_read_for_ever(finished: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("refprotofl.report.page.run_reader.LONGEST_LINE", 1000)
+    monkeypatch.setattr(run_reader, "LONGEST_LINE", 1000)
     with pytest.raises(DataError, match="is longer than any that a run writes"):
         read_run(finished)
 
