@@ -4,9 +4,10 @@ import os
 import signal
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
-from tests.deployments import CLIENTS, Configs, failures, participants
+from tests.deployments import CLIENTS, Configs, failures, participants, simulated
 from tests.edge.site import PATIENCE, Site, wait_for
 
 from refprotofl.deploy.server_process import process_of
@@ -98,26 +99,35 @@ def test_a_killed_broker_is_started_again_and_changes_nothing(
     assert failures(out) == []
 
 
-def test_a_killed_run_is_resumed(site: Site, settings: Configs, undisturbed: Path, out: Path) -> None:
-    begin(site, settings(), out)
+@pytest.fixture(scope="module")
+def long_run(settings: Configs, tmp_path_factory: pytest.TempPathFactory) -> tuple[dict[str, Any], Path]:
+    """The keys of a run that is still under way when something of it is killed, and its folder in this process."""
+    config = settings(rounds=16, evaluate__every=16)
+    return config, simulated(config, tmp_path_factory.mktemp("long") / "run").folder
+
+
+def test_a_killed_run_is_resumed(site: Site, long_run: tuple[dict[str, Any], Path], out: Path) -> None:
+    config, undisturbed = long_run
+    begin(site, config, out)
     (process,) = site.run_processes()
     os.kill(process, signal.SIGKILL)
     wait_for(lambda: site.last_run().finished, PATIENCE, site.log)
     assert "Its process ended (exit code -9)" in site.last_run().reason
-    site.submit(settings() | {"out": str(out)})
+    site.submit(config | {"out": str(out)})
     finish(site, out)
     assert first_difference(undisturbed, out) is None
 
 
-def test_a_killed_server_loses_no_committed_round(site: Site, settings: Configs, undisturbed: Path, out: Path) -> None:
-    begin(site, settings(), out)
+def test_a_killed_server_loses_no_committed_round(site: Site, long_run: tuple[dict[str, Any], Path], out: Path) -> None:
+    config, undisturbed = long_run
+    begin(site, config, out)
     server = process_of(site.made)
     assert server is not None
     os.kill(server, signal.SIGKILL)
     wait_for(lambda: process_of(site.made) is None, PATIENCE, site.log)
     site.refprotofl("deploy", "start", str(site.folder))
     assert "The server was restarted while the run was under way." in site.last_run().reason
-    site.submit(settings() | {"out": str(out)})
+    site.submit(config | {"out": str(out)})
     finish(site, out)
     assert first_difference(undisturbed, out) is None
 
