@@ -30,7 +30,8 @@ def state(tmp_path: Path) -> dict[str, Any]:
 
 
 def event(round: int, participants: list[int]) -> dict[str, Any]:
-    return {"round": round, "seconds": 1.25, "asked": [0, 1, 2], "participants": participants}
+    committed = {"round": round, "seconds": 1.25, "state_digest": "0" * 64}
+    return committed | {"asked": [0, 1, 2], "participants": participants}
 
 
 def test_nodes_that_are_waited_for_are_shown_once_with_the_time(
