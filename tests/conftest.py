@@ -16,9 +16,10 @@ import pytest
 import torch
 from hypothesis import HealthCheck, settings
 
-from refprotofl import Experiment, run
+from refprotofl import Experiment
 from refprotofl.core import numerics
 from refprotofl.data import digests
+from refprotofl.federation import run
 from refprotofl.federation.local_run import OpenEngine, open_engine
 
 signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell may start tests with Ctrl-C ignored

@@ -5,12 +5,13 @@ from pathlib import Path
 import pytest
 import torch
 
-from refprotofl import Experiment, run
+from refprotofl import Experiment
 from refprotofl.bench import overhead
 from refprotofl.bench.measuring import Measure
 from refprotofl.bench.overhead import IMAGES, make_images, train_plainly, work_of
 from refprotofl.core.errors import InputError
 from refprotofl.core.streams import stream
+from refprotofl.federation import run
 from refprotofl.federation.participation import draw_cohort
 from refprotofl.federation.simulation import load_federation
 from refprotofl.methods.base import training

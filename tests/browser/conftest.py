@@ -13,7 +13,8 @@ from typing import Any
 import pytest
 from tests.tiny import tiny_keys
 
-from refprotofl import Experiment, run
+from refprotofl import Experiment
+from refprotofl.federation import run
 from refprotofl.report.live.follower import Follower
 from refprotofl.report.live.web_server import LiveServer, listen, new_token
 

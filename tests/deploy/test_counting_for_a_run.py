@@ -7,10 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from refprotofl import Experiment, run
+from refprotofl import Experiment
 from refprotofl.core.errors import InputError, MachineError
 from refprotofl.deploy import relay
 from refprotofl.deploy.relay import Address, run_relay
+from refprotofl.federation import run
 from refprotofl.records.folder import RunFolder
 from refprotofl.records.relay_traffic import FILE, read_crossed
 

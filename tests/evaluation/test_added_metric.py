@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 from tests.tiny import tiny_experiment
 
-from refprotofl import run
 from refprotofl.evaluation.metrics import METRICS, ScoredSamples, metric
+from refprotofl.federation import run
 from refprotofl.records.events import read_events
 from refprotofl.report.comparison import tabulate
 from refprotofl.report.export_log import export_log

@@ -7,13 +7,13 @@ import pytest
 import torch
 from tests.kinds import KINDS, MODELS, TEST, arrays, tiny_experiment
 
-from refprotofl import run
 from refprotofl.core import DataError, InputError
 from refprotofl.data.client_files import export_federation
 from refprotofl.data.labelled_samples import load_labelled, renumbered
 from refprotofl.data.reading import AS_IT_COMES
 from refprotofl.data.server_data import load_server_data
 from refprotofl.export import export, load_exported, load_inputs, load_trained, predict
+from refprotofl.federation import run
 from refprotofl.federation.resolution import prepare
 from refprotofl.federation.simulation import load_federation
 

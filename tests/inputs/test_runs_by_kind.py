@@ -8,9 +8,9 @@ import pytest
 import torch
 from tests.kinds import KINDS, MODELS, tiny_experiment
 
-from refprotofl import Experiment, run
+from refprotofl import Experiment
 from refprotofl.core import InputError
-from refprotofl.federation import Callback
+from refprotofl.federation import Callback, run
 from refprotofl.federation.local_run import OpenEngine
 from refprotofl.methods import METHODS
 from refprotofl.models.inputs.tokens import Transformer

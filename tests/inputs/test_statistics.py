@@ -7,11 +7,10 @@ import numpy as np
 import pytest
 from tests.kinds import tiny_experiment
 
-from refprotofl import run
 from refprotofl.core import InputError
 from refprotofl.core.inputs import Summary
 from refprotofl.core.moments import moments, pooled
-from refprotofl.federation import Callback
+from refprotofl.federation import Callback, run
 from refprotofl.federation.resolution import prepare
 from refprotofl.federation.simulation import load_federation
 from refprotofl.federation.statistics import screened

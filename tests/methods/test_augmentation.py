@@ -9,9 +9,10 @@ import torch
 from tests.tiny import tiny_experiment
 from torch import Tensor
 
-from refprotofl import Experiment, run
+from refprotofl import Experiment
 from refprotofl.core import InputError
 from refprotofl.experiment.sections import Input, Train
+from refprotofl.federation import run
 from refprotofl.methods.base.augmentation import AUGMENTATIONS, augmenter
 
 IMAGES = Input(class_names=("a", "b"), shape=(1, 8, 8), mean=(0.5,), std=(0.5,))

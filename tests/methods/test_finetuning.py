@@ -9,11 +9,11 @@ import torch
 from tests.methods.conftest import Simulate, Simulation
 from tests.tiny import tiny_experiment
 
-from refprotofl import Experiment, run
+from refprotofl import Experiment
 from refprotofl.core import ALL, HEAD, InputError, Parts, stream
 from refprotofl.core.state import State, tensor_of
 from refprotofl.export.trained_model import load_trained
-from refprotofl.federation import Callback
+from refprotofl.federation import Callback, run
 from refprotofl.federation.resolution import prepare
 from refprotofl.federation.simulation import load_federation
 from refprotofl.methods import train

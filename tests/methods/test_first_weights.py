@@ -10,10 +10,10 @@ from tests.methods.conftest import Simulate, Simulation
 from tests.tiny import tiny_experiment
 from torch import nn
 
-from refprotofl import run
 from refprotofl.core import InputError
 from refprotofl.core.state import tensor_of
 from refprotofl.experiment.attack_kinds import hostile_clients
+from refprotofl.federation import run
 from refprotofl.methods.base.broadcast import fingerprint
 from refprotofl.wire import encode
 

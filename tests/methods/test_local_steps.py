@@ -8,10 +8,11 @@ import pytest
 from tests.methods.test_local_training import SAMPLES, model, samples
 from tests.tiny import tiny_experiment
 
-from refprotofl import Experiment, run
+from refprotofl import Experiment
 from refprotofl.core import InputError
 from refprotofl.experiment.presets import load_experiment
 from refprotofl.experiment.sections import Train
+from refprotofl.federation import run
 from refprotofl.methods import METHODS
 from refprotofl.methods.base.training import train
 from refprotofl.models import ALL

@@ -8,9 +8,9 @@ import torch
 from tests.tiny import tiny_experiment
 from torch import nn
 
-from refprotofl import run
 from refprotofl.core import InputError
 from refprotofl.experiment.sections import Train
+from refprotofl.federation import run
 from refprotofl.methods.base.optimisers import OPTIMISERS, create_optimiser
 
 TORCHS: dict[str, Any] = {

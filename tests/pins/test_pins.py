@@ -18,10 +18,10 @@ import pytest
 import torch
 from tests.kinds import KINDS, arrays, tiny_experiment
 
-from refprotofl import Experiment, run
+from refprotofl import Experiment
 from refprotofl.core import numerics
 from refprotofl.experiment.presets import load_experiment
-from refprotofl.federation import Callback
+from refprotofl.federation import Callback, run
 from refprotofl.federation.local_run import OpenEngine
 from refprotofl.methods import METHODS
 from refprotofl.records.checkpoint import read_manifest

@@ -12,10 +12,10 @@ from torch import Tensor
 from torch.nn import functional
 
 import refprotofl
-from refprotofl import Experiment, run
+from refprotofl import Experiment
 from refprotofl.core.errors import InputError, PrivacyError, RunError
 from refprotofl.engines.local.store import CLIENTS
-from refprotofl.federation import Callback
+from refprotofl.federation import Callback, run
 from refprotofl.federation.resolution import prepare
 from refprotofl.federation.simulation import load_federation
 from refprotofl.methods import FedAvgClient, FedAvgServer, Releases, Samples, ValidatedMessage, train

@@ -8,9 +8,9 @@ import pytest
 import torch
 from tests.tiny import tiny_keys
 
-from refprotofl import Experiment, run
+from refprotofl import Experiment
 from refprotofl.core.errors import InputError, RunError
-from refprotofl.federation import Callback
+from refprotofl.federation import Callback, run
 from refprotofl.federation.resolution import prepare
 from refprotofl.methods.base.cohort import Cohort
 from refprotofl.methods.base.training import Diverged

@@ -7,9 +7,10 @@ from typing import Any
 import pytest
 from tests.tiny import tiny_experiment
 
-from refprotofl import Callback, Experiment, run
+from refprotofl import Callback, Experiment
 from refprotofl.core import InputError
 from refprotofl.experiment.sections import Stop
+from refprotofl.federation import run
 from refprotofl.federation.stopping import judge
 from refprotofl.records.manifest import Stopping
 from refprotofl.records.verify import verify_run

@@ -6,9 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from refprotofl import Experiment, run
+from refprotofl import Experiment
 from refprotofl.core.errors import DataError
 from refprotofl.engines.local.store import read_state
+from refprotofl.federation import run
 from refprotofl.federation.models import known_digests
 from refprotofl.records.folder import read_experiment
 from refprotofl.records.manifest import read_manifest

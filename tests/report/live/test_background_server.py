@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 from tests.tiny import tiny_keys
 
-from refprotofl import Experiment, run
+from refprotofl import Experiment
+from refprotofl.federation import run
 from refprotofl.report.live.web_server import BackgroundServer
 
 TINY = tiny_keys(clients=2, public={"per-class": 1}, evaluate={"test-limit": 20})

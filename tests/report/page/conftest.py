@@ -6,7 +6,8 @@ from pathlib import Path
 import pytest
 from tests.tiny import tiny_keys
 
-from refprotofl import Experiment, run
+from refprotofl import Experiment
+from refprotofl.federation import run
 
 TINY = tiny_keys(train_limit=300, rounds=4, evaluate={"every": 2, "test-limit": 60})
 

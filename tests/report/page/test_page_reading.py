@@ -10,8 +10,9 @@ from typing import Any
 import pytest
 from tests.report.page.conftest import TINY
 
-from refprotofl import Experiment, run
+from refprotofl import Experiment
 from refprotofl.core.errors import DataError, InputError
+from refprotofl.federation import run
 from refprotofl.report.page import run_reader
 from refprotofl.report.page.collect import find_runs, gather
 from refprotofl.report.page.run_reader import RunReader, read_run

@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 import torch
 
-from refprotofl import Experiment, run
+from refprotofl import Experiment
+from refprotofl.federation import run
 from refprotofl.models import SplitModel
 from refprotofl.models.inputs.image import pixels
 from refprotofl.report.tables import as_markdown
