@@ -136,7 +136,7 @@ def test_a_revoked_node_is_cut_off_in_mid_run_and_cannot_come_back(
     site: Site, settings: Configs, out: Path, apart: Path
 ) -> None:
     """The last case: this node is not one of the site any more."""
-    begin(site, settings(rounds=8, min_replies=2, evaluate__every=9, deadline=30), out)
+    begin(site, settings(rounds=40, min_replies=2, evaluate__every=40, deadline=30), out)
     site.refprotofl("deploy", "revoke", str(site.folder), "node-2")
     wait_for(lambda: not site.is_online("node-2"), PATIENCE, site.log)
     finish(site, out)
