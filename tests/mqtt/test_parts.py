@@ -4,6 +4,7 @@ import os
 import random
 from collections.abc import Callable
 from pathlib import Path
+from random import Random
 
 import pytest
 
@@ -11,7 +12,7 @@ from refprotofl.deploy.transport import Unreadable
 from refprotofl.engines.mqtt.frames import PART, Part, Want, announce
 from refprotofl.engines.mqtt.parts import STALLED, WINDOW, ContentStore, FileSink, Incoming, MemorySink, parts_of
 
-PAYLOAD = os.urandom(20 * PART + 100)
+PAYLOAD = Random(0).randbytes(20 * PART + 100)
 WHAT = announce(PAYLOAD)
 SESSION = b"abcd"
 

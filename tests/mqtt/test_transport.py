@@ -1,7 +1,7 @@
 """The server's side over MQTT: large payloads, lost sessions, and what hostile nodes send."""
 
-import os
 from pathlib import Path
+from random import Random
 
 import pytest
 from tests.mqtt.inmemory import MemoryBroker, MemoryLink
@@ -14,7 +14,7 @@ from refprotofl.engines.mqtt.node import MqttNode
 from refprotofl.engines.mqtt.parts import ContentStore
 from refprotofl.engines.mqtt.transport import NOISE, MqttTransport
 
-LARGE = os.urandom(5_000_000)
+LARGE = Random(0).randbytes(5_000_000)
 NODE = "aaaaaaaaaaaaaaaa"
 
 
@@ -127,7 +127,7 @@ def test_a_broker_that_loses_repeats_and_reorders_parts_changes_nothing(tmp_path
 
 
 def test_requests_refer_to_the_last_exchange_and_are_sent_whole_where_the_node_has_forgotten_it(pair: Pair) -> None:
-    header = {"verb": "train", "base": os.urandom(32).hex()}
+    header = {"verb": "train", "base": Random(0).randbytes(32).hex()}
     pair.reply(pair.push(b"x", header))
     pair.broker.crossed.clear()
     pair.reply(pair.push(b"y", header))
