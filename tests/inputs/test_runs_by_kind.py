@@ -141,7 +141,7 @@ def test_padding_does_not_change_a_text_and_no_text_gives_finite_numbers(pool: s
 
 
 def test_the_last_token_is_the_output_where_it_is_asked_for() -> None:
-    """Without layers nothing but the token itself and its position can be told."""
+    """Without layers a token's output depends on the token and its position alone."""
     torch.manual_seed(0)
     model = Transformer(4, 9, "last")
     model.layers = torch.nn.ModuleList()

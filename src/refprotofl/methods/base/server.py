@@ -97,9 +97,10 @@ class Server(ABC):
         self.privacy = create_mechanism(context.experiment)
         compares = context.experiment.max_step > 0 and self.privacy.compares_answers
         self.screening = Screening(context.experiment.max_step, compares, self.steps_in_epoch, self.usual_memory)
-        # As the experiment names it; for changes of the shared vector with the noise of [privacy].
-        self.of_prototypes: Aggregator = create_aggregator(context.experiment, self.normalise)
-        self.named_aggregator: Aggregator = self.privacy.aggregator(self.of_prototypes, lambda: self.screening.round)
+        # Both are the one that the experiment names; [privacy] adds noise to changes of the shared vector alone.
+        named = create_aggregator(context.experiment, self.normalise)
+        self.prototype_aggregator: Aggregator = named
+        self.named_aggregator: Aggregator = self.privacy.aggregator(named, lambda: self.screening.round)
         self.aggregator: Aggregator = self.named_aggregator  # how the clients' changes become one
         self.compressor = create_compressor(context.experiment)
         size, clients = context.scope.shared, context.experiment.clients

@@ -151,14 +151,14 @@ class RefProtoServer(Server):
         return prototypes.read_prototypes(answer, self.public_classes, *self.anchors.shape)
 
     def merge_public(self, round: int, prototypes: Tensor) -> Tensor:
-        return self.privacy.mean_prototypes(prototypes, round, self.of_prototypes.merge_public)
+        return self.privacy.mean_prototypes(prototypes, round, self.prototype_aggregator.merge_public)
 
     def set_anchors(self, round: int, uploads: Mapping[int, Prototypes]) -> None:
         """Set the class anchors of Eq. (16): external where there is public data, else global."""
         uploaded = list(uploads.values())
         counts = with_quorum(self.experiment, torch.stack([one.counts for one in uploaded]))  # (clients, C)
         local = torch.stack([one.local for one in uploaded])  # (clients, C, m)
-        anchors, defined = self.of_prototypes.merge(local, counts)  # Eq. (15)
+        anchors, defined = self.prototype_aggregator.merge(local, counts)  # Eq. (15)
         external = self.public_classes if len(uploaded) >= self.experiment.min_senders else []
         if external:
             anchors[external] = self.merge_public(round, torch.stack([one.public for one in uploaded]))  # Eq. (14)
